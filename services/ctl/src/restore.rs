@@ -228,6 +228,12 @@ fn unchecked(streams: &[StreamLine], answers: &Answers) -> Vec<String> {
             "{hidden}: not visible with these credentials; their services say above whether they work"
         ));
     }
+    if streams.iter().any(|line| line.name == stream::PLANS && line.seen == Seen::Missing) {
+        unchecked.push(
+            "PLANS: a hub without plans has none; a hub that had plans has lost them: restore a backup"
+                .to_owned(),
+        );
+    }
     if answers.ingest_answers.is_none() {
         unchecked.push("ingest: these credentials may not ask whether it answers".to_owned());
     }
@@ -240,7 +246,7 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
     let mut add = |what: String, command: Option<&str>| {
         steps.push(Step { what, command: command.map(str::to_owned) });
     };
-    // A hub whose planner keeps no plans has no PLANS.
+    // A hub without plans has no PLANS.
     let is_needed = |line: &&StreamLine| line.seen == Seen::Missing && line.name != stream::PLANS;
     for line in streams.iter().filter(is_needed) {
         let StreamLine { name, rebuilt_from, rebuilt_by, not_rebuilt, .. } = line;

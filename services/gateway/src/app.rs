@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use muster_bus::{Bus, BusConfig, LinkHealth};
 use muster_client::ask::Hub;
@@ -22,11 +21,9 @@ use crate::people::live::Feed;
 use crate::people::{self, People};
 use crate::tls::{self, KeyPair};
 use crate::webhooks::Webhooks;
-use crate::webhooks::deliverer::Deliverer;
+use crate::webhooks::deliverer::{ANSWER_WITHIN, Deliverer};
 
 const NAME: &str = "muster-gateway";
-/// Time for the answer of a service.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// A gateway that serves.
 #[derive(Debug)]

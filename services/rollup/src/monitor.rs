@@ -200,9 +200,6 @@ impl Monitor {
         let unheard = (0..PARTITIONS).filter(|partition| progress.stopped_since(*partition).is_some());
         self.metrics.unheard.set(unheard.count() as i64);
         let is_repeat_look = Instant::now() >= self.repeat_look_at;
-        if is_repeat_look {
-            self.repeat_look_at = Instant::now() + REPEAT_LOOK_EVERY;
-        }
         let (mut failure, until) = (None, Instant::now() + RECORD_WITHIN);
         for partition in 0..PARTITIONS {
             let heard = Heard {
@@ -222,6 +219,9 @@ impl Monitor {
             };
             let done = timeout_at(until, recording).await.unwrap_or(Err(RecordError::NoAnswer));
             failure = failure.or(done.err());
+        }
+        if is_repeat_look && failure.is_none() {
+            self.repeat_look_at = Instant::now() + REPEAT_LOOK_EVERY;
         }
         self.lag.recorded(failure.is_none());
         if let Some(error) = failure {

@@ -138,6 +138,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         self.known().await?;
         for _ in 0..ATTEMPTS_MAX {
             let StoredSubscription { record, revision } = self.held(&wanted.name).await?;
+            refuse_webhook(record.as_ref())?;
             let told = self.newest_number(&wanted.name).await?;
             let resumed = record.is_some();
             let record = self.taken_up(record, &wanted, told, requester)?;
@@ -210,6 +211,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         let ConfirmRequest { name, number, ledger_seq, hubs } = request;
         for _ in 0..ATTEMPTS_MAX {
             let StoredSubscription { record, revision } = self.held(&name).await?;
+            refuse_webhook(record.as_ref())?;
             let mut record = record.ok_or_else(|| absent(&name))?;
             if !is_allowed(requester, record.owner.as_ref(), Action::Change) {
                 return Err(not_yours(&name));
@@ -369,6 +371,14 @@ pub(crate) fn taken(name: &SubscriptionName) -> ErrorBody {
         "subscription '{name}' is there and about something else: take another name, or unsubscribe it first"
     );
     ErrorBody { code: ErrorCode::Conflict, message }
+}
+
+/// Refuses a request of a subscriber about a webhook: its lease and its progress are those of the gateways.
+fn refuse_webhook(record: Option<&SubscriptionRecord>) -> Result<(), ErrorBody> {
+    let Some(record) = record.filter(|record| record.webhook.is_some()) else { return Ok(()) };
+    let name = &record.subscription.name;
+    let message = format!("'{name}' is a webhook: take another name, or remove the webhook first");
+    Err(ErrorBody { code: ErrorCode::Conflict, message })
 }
 
 pub(crate) fn busy(name: &SubscriptionName) -> ErrorBody {

@@ -14,9 +14,11 @@ use fastrand::Rng;
 use futures_util::{FutureExt, StreamExt, stream};
 use muster_bus::{Bus, Delivery, NoticeEntry, NoticeKind, PublishError, PublishErrorKind, Replay};
 use muster_contract::SubscriptionName;
-use muster_contract::notify::{EndReason, Notice, NoticeEvent};
+use muster_contract::decode::to_bytes;
+use muster_contract::notify::{EndReason, Notice, NoticeEvent, SubscriptionRecord};
 use muster_contract::view::AsOf;
 use muster_service::backoff::FullJitter;
+use muster_service::clock::{Clock as _, SystemClock};
 use muster_service::error::chain;
 use muster_service::retry::{RetryPolicy, retry_with};
 use tokio::sync::watch;
@@ -28,6 +30,7 @@ use crate::metrics::{NoticeResult, NotifyMetrics};
 use crate::origin::Origin;
 use crate::register::{LastNotice, Line, Register};
 use crate::source::NoticeSource;
+use crate::webhooks;
 
 /// Entries of the stream taken at once.
 const BATCH_MAX: usize = 256;
@@ -330,6 +333,10 @@ impl<S: NoticeSource> Notifier<S> {
                 self.postpone(&[(name.clone(), Due { at: Instant::now(), held_back })], RETRY.min);
                 return None;
             }
+            Some(FoundNotice::TooWide) if line.record.as_ref().is_some_and(webhooks::is_disabled) => {
+                self.due.remove(name);
+                return None;
+            }
             Some(FoundNotice::TooWide) => {
                 (ending(name, number, told, as_of, EndReason::TooWide), Some(line.revision))
             }
@@ -434,15 +441,36 @@ impl<S: NoticeSource> Notifier<S> {
         }
     }
 
-    /// Removes a subscription that its last notice ended; a name whose end was published is forgotten.
+    /// Removes a subscription that its last notice ended, and disables a webhook; a name whose end was published is forgotten.
     async fn close(&mut self, write: &Write) {
-        if let Some(revision) = write.ends
-            && let Err(error) = self.bus.subscription_end(&write.name, revision).await
-        {
-            tracing::warn!(name = %write.name, error = chain(&error), "cannot end a subscription yet");
-            self.due.insert(write.name.clone(), Due { at: Instant::now() + RETRY.max, held_back: true });
+        if let Some(revision) = write.ends {
+            let record = held(&self.register).line(&write.name).and_then(|line| line.record.clone());
+            let webhook = record.and_then(|record| webhooks::too_wide(record, SystemClock.now()));
+            let is_webhook = webhook.is_some();
+            if let Err(error) = self.end(&write.name, webhook, revision).await {
+                tracing::warn!(name = %write.name, error = chain(&error), "cannot end a subscription yet");
+                self.due.insert(write.name.clone(), Due { at: Instant::now() + RETRY.max, held_back: true });
+            }
+            if is_webhook {
+                return;
+            }
         }
         held(&self.register).forget(&write.name);
+    }
+
+    /// Ends a subscription, or stores a webhook that is disabled: the list says why it delivers nothing.
+    async fn end(
+        &self,
+        name: &SubscriptionName,
+        webhook: Option<(SubscriptionRecord, Duration)>,
+        revision: u64,
+    ) -> Result<u64, PublishError> {
+        match webhook {
+            Some((record, kept)) => {
+                self.bus.subscription_put(name, to_bytes(&record).into(), kept, revision).await
+            }
+            None => self.bus.subscription_end(name, revision).await,
+        }
     }
 }
 

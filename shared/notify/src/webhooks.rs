@@ -52,6 +52,23 @@ pub(crate) fn is_renewal_due(webhook: &Webhook, now: Timestamp) -> bool {
     webhook.disabled_at.is_none() && after(webhook.stored_at, STORED_AGAIN_AFTER) <= now
 }
 
+/// Whether it is a webhook that delivers nothing any more.
+pub(crate) fn is_disabled(record: &SubscriptionRecord) -> bool {
+    record.webhook.as_ref().is_some_and(|webhook| webhook.disabled_at.is_some())
+}
+
+/// Disables a webhook whose filter has become too wide; the record, and how long the server keeps it. `None` for a subscription
+/// without a webhook.
+pub(crate) fn too_wide(
+    mut record: SubscriptionRecord,
+    now: Timestamp,
+) -> Option<(SubscriptionRecord, Duration)> {
+    let webhook = record.webhook.as_mut()?;
+    webhook.last_error = Some("the filter matches more than a notice may hold".to_owned());
+    (webhook.disabled_at, webhook.next_at, webhook.claim) = (Some(now), None, None);
+    Some((record, DISABLED_KEPT))
+}
+
 /// How long the server keeps the record of a disabled webhook; none for another one.
 pub(crate) fn kept_for(webhook: &Webhook) -> Option<Duration> {
     webhook.disabled_at.map(|_| DISABLED_KEPT)
@@ -238,6 +255,19 @@ mod tests {
         let gone = WebhookResultRequest { gone: true, ..result(4, Some("status 410")) };
         record_result(other.webhook.as_mut().unwrap(), &gone, at(1));
         assert_eq!(line(&other, 4).unwrap().state, WebhookState::Disabled);
+    }
+
+    #[test]
+    fn a_webhook_whose_filter_is_too_wide_is_disabled_and_listed_with_the_reason() {
+        let (disabled, kept) = too_wide(record(60), at(7)).unwrap();
+        let shown = line(&disabled, 4).unwrap();
+        assert_eq!(
+            (shown.state, shown.disabled_at, kept),
+            (WebhookState::Disabled, Some(at(7)), DISABLED_KEPT)
+        );
+        assert!(shown.last_error.unwrap().contains("filter") && is_disabled(&disabled));
+        assert!(!is_due(&disabled, 4, at(99)) && !is_disabled(&record(60)));
+        assert_eq!(too_wide(SubscriptionRecord { webhook: None, ..record(60) }, at(7)), None);
     }
 
     #[test]

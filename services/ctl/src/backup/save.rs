@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use muster_bus::{Bus, ReadError, SnapshotError};
 use muster_contract::Timestamp;
-use muster_contract::subjects::stream;
 use muster_service::VERSION;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -104,8 +103,7 @@ pub async fn save(context: &mut BackupContext<'_>, args: &BackupArgs) -> Result<
             match save_stream(context.terminal, &draft, &bus, name).await {
                 Ok(saved) => manifest.streams.push(saved),
                 Err(BackupError::Stream(SnapshotError::Read(ReadError::Missing { .. }))) => {
-                    // A hub whose planner keeps no plans has no PLANS.
-                    missing_streams.extend((name != stream::PLANS).then(|| name.to_owned()));
+                    missing_streams.push(name.to_owned());
                 }
                 Err(error) => return Err(CtlError::from(error).because(bus.refusal())),
             }

@@ -1,6 +1,7 @@
 //! Renders the contents of a backup, and the parts that were restored from it.
 
 use muster_contract::Timestamp;
+use muster_contract::subjects::stream;
 
 use super::colour::{UNSURE, WELL, styled};
 use super::format::{age, bytes_text, plural};
@@ -11,7 +12,8 @@ use crate::backup::{BackupResult, RestoreResult, StreamSummary};
 pub fn saved(result: &BackupResult) -> String {
     let mut text = table(&result.streams);
     for name in &result.missing_streams {
-        text += &format!("{name} does not exist\n");
+        let reason = if name == stream::PLANS { ": a hub without plans has none" } else { "" };
+        text += &format!("{name} does not exist{reason}\n");
     }
     let files = plural(result.key_files as u64, "key file");
     let databases = plural(result.rollup_files as u64, "database");

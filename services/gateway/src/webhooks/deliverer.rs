@@ -2,7 +2,7 @@
 //! retries.
 //!
 //! A gateway that dies after a delivery has not reported it: once its claim ends, another gateway posts the event again with the
-//! same id. A receiver that is slow or fails occupies one of few places of its kind, so others do not wait for it.
+//! same id. A receiver that fails occupies one of few places of its kind, so others do not wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +39,15 @@ const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The status by which a receiver wants no more notices.
 const GONE: u16 = 410;
 
-// A claim outlasts a delivery and the reports of it.
-const _: () = assert!(DELIVERY_TIMEOUT.as_secs() + 10 <= WEBHOOK_CLAIM_SECONDS);
+/// Time for the answer of a service of the hub.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Time for all reports of a result.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(8);
+
+// A claim outlasts the answer that made it, the delivery and the reports of it.
+const _: () = assert!(
+    ANSWER_WITHIN.as_secs() + DELIVERY_TIMEOUT.as_secs() + REPORT_TIMEOUT.as_secs() < WEBHOOK_CLAIM_SECONDS
+);
 const _: () = assert!(2 * FAILING_MAX <= DELIVERIES_MAX);
 
 /// Delivers due notices. Clones share everything.
@@ -128,7 +135,10 @@ impl Deliverer {
             let (name, host) = (delivery.notice.name.as_str(), &delivery.host);
             tracing::info!(webhook = name, host, error, "cannot deliver a notice");
         }
-        self.report(&delivery, outcome).await;
+        if timeout(REPORT_TIMEOUT, self.report(&delivery, outcome)).await.is_err() {
+            let name = delivery.notice.name.as_str();
+            tracing::warn!(webhook = name, "cannot report a delivery in time: it may be repeated");
+        }
         was_failing
     }
 

@@ -110,6 +110,13 @@ impl<D: Downlink> Announcer<D> {
             let (sequence, mut decisions) = self.of_rollout(deployment, rollout);
             let record = decisions.of(*digest).cloned();
             let mut record = record.unwrap_or_else(|| RolloutRecord::new(*digest, rollout.clone()));
+            // A decision whose answer was lost is found by the next read, before what the requester has seen is compared.
+            let is_stored = |mut record: RolloutRecord| {
+                matches!(record.decide(self.decision(decide), &approvals), Ok(false))
+            };
+            if !publish_error.is_empty() && is_stored(record.clone()) {
+                return Ok(DecideAnswer { record, changed: true });
+            }
             if let Some(expected) = expected.filter(|expected| *expected != record.phase()) {
                 let (now, then) = (record.phase().words(), expected.words());
                 return Err(conflict(format!("the rollout {now}; the request is about one that {then}")));
@@ -138,7 +145,6 @@ impl<D: Downlink> Announcer<D> {
                 Err(error) if error.kind == PublishErrorKind::Permanent => {
                     return Err(internal(chain(&error)));
                 }
-                // A decision whose answer was lost is found by the next read.
                 Err(error) => publish_error = chain(&error),
             }
         }

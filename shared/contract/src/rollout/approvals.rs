@@ -13,6 +13,8 @@ use crate::requested_by::RequestedBy;
 
 /// Persons that one rollout names.
 const PERSONS_MAX: usize = 32;
+/// Characters of the public key of a user.
+const KEY_CHARS: usize = 56;
 /// Bytes of the name or key of a person.
 const PERSON_BYTES_MAX: usize = 256;
 
@@ -89,6 +91,12 @@ impl Approvals {
         if let Some(person) = persons.iter().find(|person| !seen.insert(*person)) {
             return Err(("of", format!("names '{person}' twice")));
         }
+        let keys = persons.iter().filter(|person| is_key(person)).count();
+        if keys > 0 && keys < persons.len() {
+            let rule =
+                "names some persons by key and others by name: a person who has both would count twice";
+            return Err(("of", rule.to_owned()));
+        }
         let need = self.need.get();
         if usize::try_from(need).map_or(true, |need| need > persons.len()) {
             return Err(("need", format!("is {need}, and 'of' names {} persons", persons.len())));
@@ -108,6 +116,12 @@ impl Approvers {
             }
         }
     }
+}
+
+/// Whether an entry is the public key of a user.
+fn is_key(entry: &str) -> bool {
+    let is_base32 = |byte: u8| byte.is_ascii_uppercase() || (b'2'..=b'7').contains(&byte);
+    entry.len() == KEY_CHARS && entry.starts_with('U') && entry.bytes().all(is_base32)
 }
 
 impl ApproverRole {
@@ -172,6 +186,7 @@ mod tests {
             (json!({ "of": [] }), "of: names 0 persons"),
             (json!({ "of": ["anna", "anna"] }), "of: names 'anna' twice"),
             (json!({ "of": ["anna", ""] }), "of: has an entry without a character"),
+            (json!({ "of": ["anna", format!("U{}", "B".repeat(55))] }), "of: names some persons by key"),
         ] {
             assert!(check(approvals.clone()).is_err_and(|rule| rule.contains(words)), "{approvals}");
         }

@@ -11,6 +11,8 @@ const DAYS_BEFORE: i64 = 8;
 /// Days after today on which the next window begins at the latest: the 29th of February may be eight years away.
 const DAYS_AFTER: i64 = 8 * 366;
 
+const SECONDS_OF_A_DAY: u64 = 24 * 60 * 60;
+
 const _: () = assert!(WINDOW_LENGTH_MAX.as_secs() < DAYS_BEFORE as u64 * 24 * 60 * 60);
 
 /// The state of the windows of a rollout.
@@ -36,7 +38,9 @@ pub(super) fn opening(windows: &[Window], now: Timestamp) -> Opening {
         };
         let is_open =
             |begin: Timestamp| begin <= now && begin.checked_add(window.length).is_ok_and(|end| now < end);
-        if (0..=DAYS_BEFORE).any(|days| on(-days).into_iter().any(is_open)) {
+        // A window that is open has begun within its length; the day before that is for changes of the zone's offset.
+        let days_before = DAYS_BEFORE.min((window.length.as_secs() / SECONDS_OF_A_DAY + 1).cast_signed());
+        if (0..=days_before).any(|days| on(-days).into_iter().any(is_open)) {
             return Opening::Open;
         }
         let later = (0..=DAYS_AFTER).find_map(|days| on(days).into_iter().filter(|begin| *begin > now).min());
