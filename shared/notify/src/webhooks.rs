@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_whose_filter_is_too_wide_is_disabled_and_listed_with_the_reason() {
+    fn a_webhook_whose_filter_is_too_wide_is_disabled_with_the_reason() {
         let (disabled, kept) = too_wide(record(60), at(7)).unwrap();
         let shown = line(&disabled, 4).unwrap();
         assert_eq!(

@@ -175,7 +175,7 @@ async fn a_ledger_at_its_bound_takes_everything_and_keeps_the_newest_of_each() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reports_wait_at_the_bound_until_the_publisher_has_published_targets_again() {
+async fn reports_wait_at_the_bound_until_the_publisher_publishes_again() {
     let Small { hub, dir, rollup: _rollup } = Small::start().await;
     begin(&hub).await;
     flood(&hub, 1, SHARE, SHARE).await;

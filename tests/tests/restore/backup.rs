@@ -168,7 +168,9 @@ async fn a_backup_holds_every_stream_that_devices_do_not_fill_again() {
     let place = tempfile::tempdir().unwrap();
     let backup = place.path().join("backup");
     let hub = Hub::start().await;
+    let (publisher, _handle) = hub.publisher().await;
     hub.planner().await.drain(DRAIN).await;
+    publisher.drain(DRAIN).await;
     said_well(&muster(&hub.server.url(), &["backup", "-o", &backup.display().to_string()]).await);
     let saved = archive::open(&backup).unwrap().streams.into_iter().map(|stream| stream.name);
     let saved: BTreeSet<String> =

@@ -158,10 +158,12 @@ async fn open_streams(backup: &Path, manifest: &Manifest) {
     assert!(facts > 0 && views > 1, "{facts} facts, {views} views");
     // Releases before 0.3.0 kept no plans in a backup.
     if manifest.streams.iter().any(|saved| saved.name == stream::PLANS) {
+        let (publisher, _handle) = hub.publisher().await;
         let planner = hub.planner().await;
         let kept = hub.request("muster.planner.plan-get", &json!({ "plan": PLAN })).await;
         assert_eq!(kept["plan"]["name"], PLAN, "{kept}");
         planner.drain(DRAIN).await;
+        publisher.drain(DRAIN).await;
     }
 }
 

@@ -7,11 +7,10 @@ use std::time::Duration;
 use muster_bus::ReadError;
 use muster_contract::{DeviceKey, Generation};
 use muster_service::error::chain;
-use muster_service::retry::retry;
 use tokio::time::Instant;
 
+use super::Announcer;
 use super::decide::Decisions;
-use super::{Announcer, RETRY};
 use crate::content::Interner;
 use crate::device_table::DeviceTable;
 use crate::device_table::LedgerCopy;
@@ -25,8 +24,18 @@ pub(super) const REPUBLISH_INTERVAL: Duration = Duration::from_secs(60);
 impl<D: Downlink> Announcer<D> {
     /// Reads the published states; repeats failed attempts until one succeeds.
     pub(super) async fn recover(&mut self) {
-        let read_all = |_| self.read_all();
-        let (held, decisions) = retry(RETRY, "cannot read the desired states yet", read_all).await;
+        // The delays are drawn from this announcer's own chance, by which the simulation repeats a world.
+        let (held, decisions) = loop {
+            match self.read_all().await {
+                Ok(known) => break known,
+                Err(error) => {
+                    let retry_in = self.retry.next(&mut self.rng);
+                    tracing::warn!(error = chain(&error), ?retry_in, "cannot read the desired states yet");
+                    tokio::time::sleep(retry_in).await;
+                }
+            }
+        };
+        self.retry.reset();
         self.table = DeviceTable::recovered(held);
         self.decisions = decisions;
         tracing::info!(devices = self.table.devices(), "read the desired states of DOWNLINK");
