@@ -12,6 +12,7 @@ use muster_bus::Bus;
 use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::Fact;
+use muster_contract::plans::Plan;
 use muster_contract::subjects::{LedgerSubject, ViewKey, stream};
 use muster_contract::view::{DeploymentView, FleetView};
 use muster_contract::{DeviceKey, State, Timestamp, decode};
@@ -158,12 +159,12 @@ async fn open_streams(backup: &Path, manifest: &Manifest) {
     assert!(facts > 0 && views > 1, "{facts} facts, {views} views");
     // Releases before 0.3.0 kept no plans in a backup.
     if manifest.streams.iter().any(|saved| saved.name == stream::PLANS) {
-        let (publisher, _handle) = hub.publisher().await;
-        let planner = hub.planner().await;
-        let kept = hub.request("muster.planner.plan-get", &json!({ "plan": PLAN })).await;
-        assert_eq!(kept["plan"]["name"], PLAN, "{kept}");
-        planner.drain(DRAIN).await;
-        publisher.drain(DRAIN).await;
+        let plans = super::backup::messages(&hub, stream::PLANS).await;
+        let names = plans.iter().filter(|(_, subject, _)| subject.starts_with("muster.plan."));
+        let names: Vec<_> = names
+            .map(|(.., payload)| decode::parse::<Plan>(payload).unwrap().spec.name.to_string())
+            .collect();
+        assert_eq!(names, [PLAN]);
     }
 }
 
