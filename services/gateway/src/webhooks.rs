@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The hub keeps webhooks and their progress, so any gateway continues where another one stopped. Address and secret are sealed
-//! by a key that all gateways share ([`Target`]): the hub, its backups and other roles cannot read them. [`deliverer`] posts,
-//! [`event`] composes what is posted, [`settings`] reads flags. This module keeps nothing.
+//! by a key that all gateways share ([`Target`]): the hub, its backups and other roles cannot read them. [`deliverer`] posts events,
+//! [`event`] composes them, [`settings`] reads flags. This module stores nothing.
 
 pub mod deliverer;
 pub mod event;

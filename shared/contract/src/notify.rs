@@ -33,8 +33,8 @@ pub use webhook::{
     WEBHOOK_CLAIM_SECONDS, WEBHOOK_ERROR_BYTES_MAX, WEBHOOK_GATEWAY_BYTES_MAX,
     WEBHOOK_GIVE_UP_DEFAULT_SECONDS, WEBHOOK_GIVE_UP_MAX_SECONDS, WEBHOOK_GIVE_UP_MIN_SECONDS,
     WEBHOOK_HOST_BYTES_MAX, WEBHOOK_SEALED_BYTES_MAX, WEBHOOKS_MAX, Webhook, WebhookClaim, WebhookDelivery,
-    WebhookDueAnswer, WebhookDueQuery, WebhookLine, WebhookRequest, WebhookResultRequest, WebhookState,
-    WebhooksAnswer,
+    WebhookDueAnswer, WebhookDueQuery, WebhookLine, WebhookProgress, WebhookRequest, WebhookResultRequest,
+    WebhookState, WebhooksAnswer,
 };
 
 /// Default of the least time between two notices.

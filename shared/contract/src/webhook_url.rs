@@ -5,9 +5,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 /// An https address without user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookUrl {
@@ -109,32 +106,11 @@ impl fmt::Debug for WebhookUrl {
     }
 }
 
-impl Serialize for WebhookUrl {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for WebhookUrl {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        crate::text::parse(deserializer)
-    }
-}
-
-impl JsonSchema for WebhookUrl {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "WebhookUrl".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let pattern = "^https://[^/@#]+([/?][^#]*)?$";
-        json_schema!({ "type": "string", "pattern": pattern, "maxLength": WEBHOOK_URL_BYTES_MAX })
-    }
-}
+crate::text::text_type!(WebhookUrl, {
+    "type": "string",
+    "pattern": "^https://[^/@#]+([/?][^#]*)?$",
+    "maxLength": WEBHOOK_URL_BYTES_MAX,
+});
 
 #[cfg(test)]
 mod tests {

@@ -15,11 +15,12 @@ use muster_contract::SubscriptionName;
 use muster_contract::decode::{self, to_bytes};
 use muster_contract::notify::{
     ConfirmRequest, HubPosition, MissedQuery, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord,
-    SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
+    SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest, WebhookRequest,
 };
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question::{bad, checked_limit, read, read_or_default};
 use muster_contract::subjects::NOTIFY_PREFIX;
+use muster_service::clock::{Clock as _, SystemClock};
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use serde::Serialize;
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::notifier::{SharedRegister, held};
 use crate::ownership::{Action, check_lease, is_allowed, not_yours, owner_of};
 use crate::source::{Beginning, NoticeSource};
+use crate::webhooks;
 
 /// The service's name in `$SRV.INFO`.
 const SERVICE: &str = "muster-notify";
@@ -134,14 +136,30 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
     ) -> Result<SubscriptionAnswer, ErrorBody> {
         wanted.check().map_err(|violation| bad(violation.to_string()))?;
         check_lease(requester, &wanted)?;
-        self.source.check(&wanted).await?;
+        self.store(&wanted, None, requester).await
+    }
+
+    /// Stores a subscription that is new or exists with the same filters, with its webhook if it has one.
+    pub(crate) async fn store(
+        &self,
+        wanted: &Subscription,
+        webhook: Option<&WebhookRequest>,
+        requester: &Requester,
+    ) -> Result<SubscriptionAnswer, ErrorBody> {
+        self.source.check(wanted).await?;
         self.known().await?;
         for _ in 0..ATTEMPTS_MAX {
             let StoredSubscription { record, revision } = self.held(&wanted.name).await?;
-            refuse_webhook(record.as_ref())?;
+            match &record {
+                record if webhook.is_none() => refuse_webhook(record.as_ref())?,
+                Some(record) if record.webhook.is_none() => return Err(taken(&wanted.name)),
+                _ => held(&self.register).check_webhooks(&wanted.name)?,
+            }
             let told = self.newest_number(&wanted.name).await?;
             let resumed = record.is_some();
-            let record = self.taken_up(record, &wanted, told, requester)?;
+            let record = self.taken_up(record, wanted, told, requester)?;
+            let webhook = webhook.map(|request| webhooks::registered(request, SystemClock.now()));
+            let record = SubscriptionRecord { webhook, ..record };
             match self.write(&record, revision).await {
                 Ok(()) => return Ok(answered(&record, resumed, told)),
                 Err(error) => {
@@ -156,7 +174,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
     }
 
     /// The record of a subscription that is there just like this, or of a new one, which reserves its name.
-    pub(crate) fn taken_up(
+    fn taken_up(
         &self,
         record: Option<SubscriptionRecord>,
         wanted: &Subscription,
@@ -284,10 +302,16 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         Ok(SubscriptionsAnswer { subscriptions, next: last.filter(|_| more) })
     }
 
-    async fn write(&self, record: &SubscriptionRecord, revision: u64) -> Result<(), PublishError> {
-        let Subscription { name, lease_seconds, .. } = &record.subscription;
-        let lease = Duration::from_secs(*lease_seconds);
-        self.bus.subscription_put(name, to_bytes(record).into(), lease, revision).await.map(drop)
+    /// Writes a record for its lease. The server keeps a disabled webhook for a time of its own.
+    pub(crate) async fn write(&self, record: &SubscriptionRecord, revision: u64) -> Result<(), PublishError> {
+        let mut record = record.clone();
+        let mut lease = Duration::from_secs(record.subscription.lease_seconds);
+        if let Some(webhook) = &mut record.webhook {
+            webhook.stored_at = SystemClock.now();
+            lease = webhooks::kept_for(webhook).unwrap_or(lease);
+        }
+        let name = &record.subscription.name;
+        self.bus.subscription_put(name, to_bytes(&record).into(), lease, revision).await.map(drop)
     }
 
     /// The subscription of a name as the stream has it: this process may not have read of it yet.
@@ -308,12 +332,12 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
     }
 
     /// Number of the newest notice of a name.
-    pub(crate) async fn newest_number(&self, name: &SubscriptionName) -> Result<u64, ErrorBody> {
+    async fn newest_number(&self, name: &SubscriptionName) -> Result<u64, ErrorBody> {
         Ok(self.newest(name).await?.map_or(0, |notice| notice.number))
     }
 }
 
-pub(crate) fn answered(record: &SubscriptionRecord, resumed: bool, told: u64) -> SubscriptionAnswer {
+fn answered(record: &SubscriptionRecord, resumed: bool, told: u64) -> SubscriptionAnswer {
     let SubscriptionRecord { subscription, seen, seen_seq, seen_at, .. } = record;
     // In a federation the sum of the sequences is no place to go on from.
     let seen_seq = if seen_at.is_empty() { *seen_seq } else { 0 };
@@ -366,7 +390,7 @@ pub(crate) fn absent(name: &SubscriptionName) -> ErrorBody {
     ErrorBody { code: ErrorCode::NotFound, message }
 }
 
-pub(crate) fn taken(name: &SubscriptionName) -> ErrorBody {
+fn taken(name: &SubscriptionName) -> ErrorBody {
     let message = format!(
         "subscription '{name}' is there and about something else: take another name, or unsubscribe it first"
     );

@@ -175,7 +175,7 @@ impl Register {
     /// Webhooks that deliver nothing any more.
     pub(crate) fn disabled_webhooks(&self) -> usize {
         let is_disabled = |record: &SubscriptionRecord| {
-            record.webhook.as_ref().is_some_and(|webhook| webhook.disabled_at.is_some())
+            record.webhook.as_ref().is_some_and(|webhook| webhook.progress.disabled_at.is_some())
         };
         self.live_webhooks().filter(|(_, record, _)| is_disabled(record)).count()
     }
@@ -215,7 +215,7 @@ impl Register {
         let due = self.live_webhooks().filter(|(_, record, told)| webhooks::is_due(record, *told, now));
         let rank = |record: &SubscriptionRecord| {
             let webhook = record.webhook.as_ref();
-            webhook.map_or((0, now), |webhook| (webhook.failures, webhook.stored_at))
+            webhook.map_or((0, now), |webhook| (webhook.progress.failures, webhook.stored_at))
         };
         let mut due: Vec<_> = due.map(|(name, record, _)| (rank(record), name)).collect();
         due.retain(|((failures, _), _)| !skip_failing || *failures == 0);

@@ -1,14 +1,11 @@
-//! Handles the requests about webhooks (`muster.notify.webhook-*`): people register, list and remove them by a gateway, and
-//! gateways claim deliveries and report their results. [`crate::webhooks`] decides.
+//! Handles the requests about webhooks (`muster.notify.webhook-*`): operators register, list and remove webhooks through a gateway,
+//! and gateways claim deliveries and report their results. [`crate::webhooks`] decides.
 
-use std::time::Duration;
-
-use muster_bus::{PublishError, PublishErrorKind, Requester, Role};
-use muster_contract::decode::to_bytes;
+use muster_bus::{PublishErrorKind, Requester, Role};
 use muster_contract::notify::{
-    LEASE_MAX_SECONDS, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsQuery,
-    UnsubscribeRequest, WEBHOOK_GATEWAY_BYTES_MAX, WebhookDelivery, WebhookDueAnswer, WebhookDueQuery,
-    WebhookLine, WebhookRequest, WebhookResultRequest, WebhooksAnswer,
+    LEASE_MAX_SECONDS, Subscription, SubscriptionAnswer, SubscriptionsQuery, UnsubscribeRequest,
+    WEBHOOK_GATEWAY_BYTES_MAX, WebhookDelivery, WebhookDueAnswer, WebhookDueQuery, WebhookLine,
+    WebhookRequest, WebhookResultRequest, WebhooksAnswer,
 };
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question::{bad, checked_limit};
@@ -16,8 +13,7 @@ use muster_contract::{SubscriptionName, Timestamp};
 use muster_service::clock::{Clock as _, SystemClock};
 
 use crate::handler::{
-    ATTEMPTS_MAX, LINES_MAX, StoredSubscription, SubscriptionHandler, absent, answered, busy, move_on,
-    not_written, taken,
+    ATTEMPTS_MAX, LINES_MAX, StoredSubscription, SubscriptionHandler, absent, busy, move_on, not_written,
 };
 use crate::notifier::held;
 use crate::source::NoticeSource;
@@ -36,30 +32,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         may_manage(requester)?;
         request.check().map_err(|violation| bad(violation.to_string()))?;
         let wanted = Subscription { lease_seconds: LEASE_MAX_SECONDS, ..request.subscription.clone() };
-        self.source.check(&wanted).await?;
-        self.known().await?;
-        for _ in 0..ATTEMPTS_MAX {
-            let StoredSubscription { record, revision } = self.held(&wanted.name).await?;
-            let told = self.newest_number(&wanted.name).await?;
-            let resumed = record.is_some();
-            if record.as_ref().is_some_and(|record| record.webhook.is_none()) {
-                return Err(taken(&wanted.name));
-            }
-            held(&self.register).check_webhooks(&wanted.name)?;
-            let record = self.taken_up(record, &wanted, told, requester)?;
-            let webhook = webhooks::registered(&request, SystemClock.now());
-            let record = SubscriptionRecord { webhook: Some(webhook), ..record };
-            match self.write_webhook(&record, revision).await {
-                Ok(()) => return Ok(answered(&record, resumed, told)),
-                Err(error) => {
-                    held(&self.register).release(&wanted.name);
-                    if error.kind != PublishErrorKind::Conflict {
-                        return Err(not_written(&error));
-                    }
-                }
-            }
-        }
-        Err(busy(&wanted.name))
+        self.store(&wanted, Some(&request), requester).await
     }
 
     /// Webhooks with their progress.
@@ -126,8 +99,9 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         }
         let Some(webhook) = &mut record.webhook else { return Ok(None) };
         webhooks::claim(webhook, gateway, notice.number, now);
-        let (host, sealed, failures) = (webhook.host.clone(), webhook.sealed.clone(), webhook.failures);
-        match self.write_webhook(&record, revision).await {
+        let (host, sealed, failures) =
+            (webhook.progress.host.clone(), webhook.sealed.clone(), webhook.progress.failures);
+        match self.write(&record, revision).await {
             Ok(()) => Ok(Some(WebhookDelivery { host, sealed, failures, notice })),
             // Another gateway was faster.
             Err(error) if error.kind == PublishErrorKind::Conflict => Ok(None),
@@ -141,7 +115,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         let StoredSubscription { record: Some(record), revision } = self.held(&name).await? else {
             return Ok(());
         };
-        match self.write_webhook(&record, revision).await {
+        match self.write(&record, revision).await {
             Err(error) if error.kind != PublishErrorKind::Conflict => Err(not_written(&error)),
             _ => Ok(()),
         }
@@ -169,7 +143,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
             if request.error.is_none() {
                 move_on(&mut record, request.number, (None, &[]), newest.as_ref());
             }
-            match self.write_webhook(&record, revision).await {
+            match self.write(&record, revision).await {
                 Ok(()) => return webhooks::line(&record, told).ok_or_else(|| no_webhook(name)),
                 Err(error) if error.kind == PublishErrorKind::Conflict => {}
                 Err(error) => return Err(not_written(&error)),
@@ -177,20 +151,10 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         }
         Err(busy(name))
     }
-
-    async fn write_webhook(&self, record: &SubscriptionRecord, revision: u64) -> Result<(), PublishError> {
-        let mut record = record.clone();
-        let mut lease = Duration::from_secs(LEASE_MAX_SECONDS);
-        if let Some(webhook) = &mut record.webhook {
-            webhook.stored_at = SystemClock.now();
-            lease = webhooks::kept_for(webhook).unwrap_or(lease);
-        }
-        let name = &record.subscription.name;
-        self.bus.subscription_put(name, to_bytes(&record).into(), lease, revision).await.map(drop)
-    }
 }
 
-/// A webhook makes gateways connect to an address, so operators alone choose one. An open server proves nobody.
+/// A webhook makes gateways connect to an address, so operators alone choose one. An open server proves no requester's
+/// role.
 fn may_manage(requester: &Requester) -> Result<(), ErrorBody> {
     let is_allowed = requester.is_operator() || *requester == Requester::Unverified;
     allowed(is_allowed, "webhooks are for operators")

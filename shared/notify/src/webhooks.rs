@@ -1,14 +1,14 @@
-//! Decides about webhooks: which notice is due, when a failed delivery is tried again, and when a webhook is disabled. It is pure.
+//! Decides about webhooks: which notice is due, when a gateway repeats a failed delivery, and when a webhook is disabled. Pure.
 //!
-//! The progress of a webhook is part of its record in NOTICES. So a gateway that takes over continues where another one stopped,
-//! and a receiver that fails costs one stored notice.
+//! The record of a webhook in NOTICES has its progress. A gateway that takes over thus continues from there, and a receiver that
+//! fails costs one stored notice.
 
 use std::time::Duration;
 
 use muster_contract::Timestamp;
 use muster_contract::notify::{
     SubscriptionRecord, WEBHOOK_CLAIM_SECONDS, WEBHOOK_ERROR_BYTES_MAX, Webhook, WebhookClaim, WebhookLine,
-    WebhookRequest, WebhookResultRequest, WebhookState,
+    WebhookProgress, WebhookRequest, WebhookResultRequest, WebhookState,
 };
 use muster_contract::state::cut;
 
@@ -23,38 +23,31 @@ const DISABLED_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A webhook that is registered now.
 pub(crate) fn registered(request: &WebhookRequest, now: Timestamp) -> Webhook {
-    Webhook {
+    let progress = WebhookProgress {
         host: request.host.clone(),
-        sealed: request.sealed.clone(),
         give_up_seconds: request.give_up_seconds,
-        stored_at: now,
-        failures: 0,
-        failing_since: None,
-        next_at: None,
-        delivered_at: None,
-        last_error: None,
-        disabled_at: None,
-        claim: None,
-    }
+        ..WebhookProgress::default()
+    };
+    Webhook { progress, sealed: request.sealed.clone(), stored_at: now, claim: None }
 }
 
 /// Whether a gateway may claim the notice with this number.
 pub(crate) fn is_due(record: &SubscriptionRecord, number: u64, now: Timestamp) -> bool {
     let Some(webhook) = &record.webhook else { return false };
     let is_new = number > record.seen.max(record.began);
-    let is_time = webhook.next_at.is_none_or(|next| next <= now);
+    let is_time = webhook.progress.next_at.is_none_or(|next| next <= now);
     let is_free = webhook.claim.as_ref().is_none_or(|claim| claim.until <= now);
-    is_new && is_time && is_free && webhook.disabled_at.is_none()
+    is_new && is_time && is_free && webhook.progress.disabled_at.is_none()
 }
 
 /// Whether the record must be stored again although nothing has changed.
 pub(crate) fn is_renewal_due(webhook: &Webhook, now: Timestamp) -> bool {
-    webhook.disabled_at.is_none() && after(webhook.stored_at, STORED_AGAIN_AFTER) <= now
+    webhook.progress.disabled_at.is_none() && after(webhook.stored_at, STORED_AGAIN_AFTER) <= now
 }
 
 /// Whether it is a webhook that delivers nothing any more.
 pub(crate) fn is_disabled(record: &SubscriptionRecord) -> bool {
-    record.webhook.as_ref().is_some_and(|webhook| webhook.disabled_at.is_some())
+    record.webhook.as_ref().is_some_and(|webhook| webhook.progress.disabled_at.is_some())
 }
 
 /// Disables a webhook whose filter has become too wide; the record, and how long the server keeps it. `None` for a subscription
@@ -64,14 +57,14 @@ pub(crate) fn too_wide(
     now: Timestamp,
 ) -> Option<(SubscriptionRecord, Duration)> {
     let webhook = record.webhook.as_mut()?;
-    webhook.last_error = Some("the filter matches more than a notice may hold".to_owned());
-    (webhook.disabled_at, webhook.next_at, webhook.claim) = (Some(now), None, None);
+    webhook.progress.last_error = Some("the filter matches more than a notice may hold".to_owned());
+    (webhook.progress.disabled_at, webhook.progress.next_at, webhook.claim) = (Some(now), None, None);
     Some((record, DISABLED_KEPT))
 }
 
 /// How long the server keeps the record of a disabled webhook; none for another one.
 pub(crate) fn kept_for(webhook: &Webhook) -> Option<Duration> {
-    webhook.disabled_at.map(|_| DISABLED_KEPT)
+    webhook.progress.disabled_at.map(|_| DISABLED_KEPT)
 }
 
 /// Claims a notice for a gateway.
@@ -92,21 +85,22 @@ pub(crate) fn is_of_claim(webhook: &Webhook, result: &WebhookResultRequest) -> b
 /// Records the outcome of the claimed delivery.
 pub(crate) fn record_result(webhook: &mut Webhook, result: &WebhookResultRequest, now: Timestamp) {
     webhook.claim = None;
+    let progress = &mut webhook.progress;
     let Some(error) = &result.error else {
-        webhook.delivered_at = Some(now);
-        (webhook.failures, webhook.failing_since, webhook.next_at, webhook.last_error) =
-            (0, None, None, None);
+        let WebhookProgress { host, give_up_seconds, .. } = std::mem::take(progress);
+        *progress =
+            WebhookProgress { host, give_up_seconds, delivered_at: Some(now), ..WebhookProgress::default() };
         return;
     };
-    webhook.failures = webhook.failures.saturating_add(1);
-    webhook.last_error = Some(cut(error.clone(), WEBHOOK_ERROR_BYTES_MAX));
-    let since = *webhook.failing_since.get_or_insert(now);
-    if result.gone || after(since, Duration::from_secs(webhook.give_up_seconds)) <= now {
-        (webhook.disabled_at, webhook.next_at) = (Some(now), None);
+    progress.failures = progress.failures.saturating_add(1);
+    progress.last_error = Some(cut(error.clone(), WEBHOOK_ERROR_BYTES_MAX));
+    let since = *progress.failing_since.get_or_insert(now);
+    if result.gone || after(since, Duration::from_secs(progress.give_up_seconds)) <= now {
+        (progress.disabled_at, progress.next_at) = (Some(now), None);
         return;
     }
     let asked = Duration::from_secs(result.retry_after_seconds.unwrap_or(0)).min(RETRY_MAX);
-    webhook.next_at = Some(after(now, delay(webhook.failures).max(asked)));
+    progress.next_at = Some(after(now, delay(progress.failures).max(asked)));
 }
 
 /// The delay after so many failures in a row.
@@ -121,27 +115,14 @@ fn delay(failures: u64) -> Duration {
 
 /// A webhook for people.
 pub(crate) fn line(record: &SubscriptionRecord, told: u64) -> Option<WebhookLine> {
-    let webhook = record.webhook.clone()?;
-    let state = match (webhook.disabled_at, webhook.failures) {
+    let progress = record.webhook.as_ref()?.progress.clone();
+    let state = match (progress.disabled_at, progress.failures) {
         (Some(_), _) => WebhookState::Disabled,
         (None, 0) => WebhookState::Active,
         (None, _) => WebhookState::Failing,
     };
-    Some(WebhookLine {
-        subscription: record.subscription.clone(),
-        host: webhook.host,
-        owner: record.owner.clone(),
-        state,
-        seen: record.seen,
-        told,
-        give_up_seconds: webhook.give_up_seconds,
-        failures: webhook.failures,
-        failing_since: webhook.failing_since,
-        next_at: webhook.next_at,
-        delivered_at: webhook.delivered_at,
-        last_error: webhook.last_error,
-        disabled_at: webhook.disabled_at,
-    })
+    let (subscription, owner) = (record.subscription.clone(), record.owner.clone());
+    Some(WebhookLine { subscription, owner, state, seen: record.seen, told, progress })
 }
 
 fn after(time: Timestamp, delay: Duration) -> Timestamp {
@@ -191,7 +172,7 @@ mod tests {
         let failed = WebhookResultRequest { retry_after_seconds, ..result(4, Some("status 500")) };
         claim(webhook, "g1", 4, at(second));
         record_result(webhook, &failed, at(second));
-        webhook.next_at.map(Timestamp::as_second)
+        webhook.progress.next_at.map(Timestamp::as_second)
     }
 
     #[test]
@@ -208,7 +189,7 @@ mod tests {
         let of_other = WebhookResultRequest { gateway: "g2".to_owned(), ..result(5, None) };
         assert!(is_of_claim(webhook, &of_other));
         record_result(webhook, &of_other, at(32));
-        assert_eq!((webhook.claim.clone(), webhook.delivered_at), (None, Some(at(32))));
+        assert_eq!((webhook.claim.clone(), webhook.progress.delivered_at), (None, Some(at(32))));
         record.webhook = Some(registered(
             &WebhookRequest {
                 subscription: record.subscription.clone(),
@@ -232,11 +213,14 @@ mod tests {
         assert_eq!(fail(webhook, 100, Some(60)), Some(160), "the receiver's Retry-After");
         assert_eq!(fail(webhook, 100, Some(u64::MAX)), Some(100 + 15 * 60));
         (0..100).for_each(|_| _ = fail(webhook, 100, None));
-        assert_eq!((webhook.next_at, webhook.failures), (Some(at(100 + 15 * 60)), 106));
+        assert_eq!((webhook.progress.next_at, webhook.progress.failures), (Some(at(100 + 15 * 60)), 106));
         assert!(!is_due(&record, 4, at(999)) && is_due(&record, 4, at(1000)));
         let webhook = record.webhook.as_mut().unwrap();
         record_result(webhook, &result(4, None), at(1000));
-        assert_eq!((webhook.failures, webhook.failing_since, webhook.last_error.clone()), (0, None, None));
+        assert_eq!(
+            (webhook.progress.failures, webhook.progress.failing_since, webhook.progress.last_error.clone()),
+            (0, None, None)
+        );
     }
 
     #[test]
@@ -262,10 +246,10 @@ mod tests {
         let (disabled, kept) = too_wide(record(60), at(7)).unwrap();
         let shown = line(&disabled, 4).unwrap();
         assert_eq!(
-            (shown.state, shown.disabled_at, kept),
+            (shown.state, shown.progress.disabled_at, kept),
             (WebhookState::Disabled, Some(at(7)), DISABLED_KEPT)
         );
-        assert!(shown.last_error.unwrap().contains("filter") && is_disabled(&disabled));
+        assert!(shown.progress.last_error.unwrap().contains("filter") && is_disabled(&disabled));
         assert!(!is_due(&disabled, 4, at(99)) && !is_disabled(&record(60)));
         assert_eq!(too_wide(SubscriptionRecord { webhook: None, ..record(60) }, at(7)), None);
     }
@@ -276,7 +260,7 @@ mod tests {
         let webhook = record.webhook.as_mut().unwrap();
         assert!(!is_renewal_due(webhook, at(86_399)) && is_renewal_due(webhook, at(86_400)));
         record_result(webhook, &result(4, Some(&"é".repeat(500))), at(1));
-        assert!(webhook.last_error.as_ref().unwrap().len() <= WEBHOOK_ERROR_BYTES_MAX);
+        assert!(webhook.progress.last_error.as_ref().unwrap().len() <= WEBHOOK_ERROR_BYTES_MAX);
         assert_eq!(line(&record, 4).unwrap().state, WebhookState::Failing);
     }
 }

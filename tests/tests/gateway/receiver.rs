@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 pub(super) const SLOW: &str = "/slow";
 /// The path whose answer leads elsewhere.
 pub(super) const REDIRECT: &str = "/redirect";
-/// Where it leads to.
+/// The destination of the redirect.
 pub(super) const ELSEWHERE: &str = "/elsewhere";
 /// The path that fails.
 pub(super) const FAILS: &str = "/fails";

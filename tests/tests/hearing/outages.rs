@@ -65,7 +65,7 @@ const OF_INGEST: [&str; 5] =
 const OF_LEDGER: [&str; 6] =
     [OF_INGEST[0], OF_INGEST[1], OF_INGEST[2], OF_INGEST[3], OF_INGEST[4], "muster.hearing.>"];
 
-/// Lets everybody in, and nobody publish to these subjects.
+/// Settings of the server by which it accepts every client, and denies publishes to these subjects.
 fn everybody_but(denied: &[&str]) -> String {
     let denied = denied.iter().map(|subject| format!("\"{subject}\"")).collect::<Vec<_>>().join(", ");
     let user = format!("{{ user: any, password: any, permissions: {{ publish: {{ deny: [{denied}] }} }} }}");
@@ -74,13 +74,13 @@ fn everybody_but(denied: &[&str]) -> String {
 
 /// How long LEDGER takes no fact, or none of ingest.
 enum Refusing {
-    /// Nobody may publish to these subjects, until the right is given back.
+    /// The server denies publishes to these subjects, until the test gives the right back.
     Right(&'static [&'static str]),
     /// LEDGER is sealed, for ever.
     Sealed,
 }
 
-/// Why a reader of the bucket does not believe a view now; none if the reader does.
+/// The reason for which a reader of the bucket does not believe a view now; `None` if the reader believes it.
 async fn disbelief(system: &System, key: &str) -> Option<&'static str> {
     let entry = system.bus.view_get(key).await.unwrap().unwrap();
     let view: Value = serde_json::from_slice(&entry.value.unwrap()).unwrap();

@@ -16,6 +16,7 @@ use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_webhook::Answer;
 use muster_webhook::signature::{SIGNATURE, timed};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -85,14 +86,20 @@ impl Deliverer {
 
     /// Delivers until `stop`, and finishes the deliveries that are under way then.
     pub async fn run(self, stop: CancellationToken) {
-        let (mut deliveries, mut failing, mut is_refused) = (JoinSet::new(), 0, false);
+        let (mut deliveries, mut is_refused) = (JoinSet::new(), false);
+        let failing = Arc::new(Semaphore::new(FAILING_MAX));
         while !stop.is_cancelled() {
             let mut delay = ASK_EVERY;
             while deliveries.len() < DELIVERIES_MAX && !stop.is_cancelled() {
-                match self.due(failing >= FAILING_MAX).await {
+                match self.due(failing.available_permits() == 0).await {
                     Ok(Some(delivery)) => {
-                        failing += usize::from(delivery.failures > 0);
-                        deliveries.spawn(self.clone().deliver(delivery));
+                        let permit = (delivery.failures > 0).then(|| failing.clone().try_acquire_owned());
+                        let delivering = self.clone().deliver(delivery);
+                        // The permit returns also if the delivery panics.
+                        deliveries.spawn(async move {
+                            let _permit = permit;
+                            delivering.await;
+                        });
                     }
                     Ok(None) => {
                         is_refused = false;
@@ -110,7 +117,7 @@ impl Deliverer {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = sleep(delay) => {}
-                Some(done) = deliveries.join_next() => failing -= usize::from(done.unwrap_or(false)),
+                Some(_) = deliveries.join_next() => {}
             }
         }
         while deliveries.join_next().await.is_some() {}
@@ -123,9 +130,8 @@ impl Deliverer {
         Ok(answer.delivery)
     }
 
-    /// Posts a notice, and reports the result; whether the delivery before this one failed.
-    async fn deliver(self, delivery: WebhookDelivery) -> bool {
-        let was_failing = delivery.failures > 0;
+    /// Posts a notice, and reports the result.
+    async fn deliver(self, delivery: WebhookDelivery) {
         self.metrics.webhooks_under_way.inc();
         let outcome = self.attempt(&delivery).await;
         self.metrics.webhooks_under_way.dec();
@@ -139,7 +145,6 @@ impl Deliverer {
             let name = delivery.notice.name.as_str();
             tracing::warn!(webhook = name, "cannot report a delivery in time: it may be repeated");
         }
-        was_failing
     }
 
     async fn attempt(&self, delivery: &WebhookDelivery) -> Outcome {
@@ -184,8 +189,9 @@ impl Deliverer {
 fn log_disabled(answer: serde_json::Value) {
     let Ok(line) = serde_json::from_value::<WebhookLine>(answer) else { return };
     if line.state == WebhookState::Disabled {
-        let (name, error) = (line.subscription.name.as_str(), line.last_error.unwrap_or_default());
-        tracing::warn!(webhook = name, host = line.host, error, "disabled a webhook; register it again");
+        let (name, progress) = (line.subscription.name.as_str(), line.progress);
+        let error = progress.last_error.unwrap_or_default();
+        tracing::warn!(webhook = name, host = progress.host, error, "disabled a webhook; register it again");
     }
 }
 

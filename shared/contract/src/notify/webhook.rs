@@ -28,8 +28,8 @@ pub const WEBHOOK_GIVE_UP_MIN_SECONDS: u64 = 10;
 /// Longest such time: a week.
 pub const WEBHOOK_GIVE_UP_MAX_SECONDS: u64 = 7 * 24 * 60 * 60;
 
-/// Request of `muster.notify.webhook-register`, for operators, also through a gateway: makes a webhook, or replaces address and secret of one
-/// with the same name and filters, which enables it again.
+/// Request of `muster.notify.webhook-register`, for operators, also through a gateway. It makes a webhook, or replaces address and
+/// secret of the webhook with the same name and filters, which enables that webhook again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookRequest {
@@ -70,18 +70,14 @@ impl WebhookRequest {
     }
 }
 
-/// The webhook of a subscription, as its record has it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The settings of a webhook that people see, and the progress of its deliveries.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Webhook {
+pub struct WebhookProgress {
     /// Host and port of the address.
     pub host: String,
-    /// Address and secret, sealed by the key of the gateways.
-    pub sealed: String,
     /// The webhook is disabled if each delivery has failed for this many seconds.
     pub give_up_seconds: u64,
-    /// When the hub last stored it.
-    pub stored_at: Timestamp,
     /// Deliveries that have failed since the last one that succeeded.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub failures: u64,
@@ -100,6 +96,19 @@ pub struct Webhook {
     /// When the hub disabled it: nothing is delivered until it is registered again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled_at: Option<Timestamp>,
+}
+
+/// The webhook of a subscription, as its record has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Webhook {
+    /// Its settings and the progress of its deliveries.
+    #[serde(flatten)]
+    pub progress: WebhookProgress,
+    /// Address and secret, sealed by the key of the gateways.
+    pub sealed: String,
+    /// When the hub last stored it.
+    pub stored_at: Timestamp,
     /// The gateway that delivers now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<WebhookClaim>,
@@ -134,37 +143,18 @@ pub enum WebhookState {
 pub struct WebhookLine {
     /// Name and filters.
     pub subscription: Subscription,
-    /// Host and port of the address.
-    pub host: String,
     /// Its owner; absent on a hub without accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<SubscriptionOwner>,
     /// Its state.
     pub state: WebhookState,
-    /// The last notice delivered.
+    /// Number of the last delivered notice.
     pub seen: u64,
-    /// The newest notice.
+    /// Number of the newest notice.
     pub told: u64,
-    /// The webhook is disabled if each delivery has failed for this many seconds.
-    pub give_up_seconds: u64,
-    /// Deliveries that have failed since the last one that succeeded.
-    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
-    pub failures: u64,
-    /// Since when all deliveries fail.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failing_since: Option<Timestamp>,
-    /// Earliest time of the next attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_at: Option<Timestamp>,
-    /// When a notice was last delivered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delivered_at: Option<Timestamp>,
-    /// Why the last delivery failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<String>,
-    /// When the hub disabled it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disabled_at: Option<Timestamp>,
+    /// Its settings and the progress of its deliveries.
+    #[serde(flatten)]
+    pub progress: WebhookProgress,
 }
 
 /// Answer of `muster.notify.webhook-list`: ordered by name.

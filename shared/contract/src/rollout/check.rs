@@ -1,14 +1,13 @@
 //! The checks of others behind a wave: a request over NATS or an https webhook, its question and its answer. `muster-planner`
 //! asks them.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::duration_text;
 use crate::canonical::Digest;
@@ -181,35 +180,11 @@ impl fmt::Display for CheckSubject {
     }
 }
 
-impl Serialize for CheckSubject {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for CheckSubject {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        crate::text::parse(deserializer)
-    }
-}
-
-impl JsonSchema for CheckSubject {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "CheckSubject".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^muster\\.check(\\.[A-Za-z0-9_-]+)+$",
-            "maxLength": SUBJECT_BYTES_MAX,
-        })
-    }
-}
+crate::text::text_type!(CheckSubject, {
+    "type": "string",
+    "pattern": "^muster\\.check(\\.[A-Za-z0-9_-]+)+$",
+    "maxLength": SUBJECT_BYTES_MAX,
+});
 
 #[cfg(test)]
 mod tests {

@@ -1,13 +1,10 @@
 //! The begins of a window by the five fields of cron: minute, hour, day of the month, month, day of the week. It knows neither time
 //! zones nor the present.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::civil::{Date, Time};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Characters of an expression.
 const CHARS_MAX: usize = 128;
@@ -161,31 +158,7 @@ impl fmt::Display for Cron {
     }
 }
 
-impl Serialize for Cron {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Cron {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        crate::text::parse(deserializer)
-    }
-}
-
-impl JsonSchema for Cron {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Cron".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "maxLength": CHARS_MAX })
-    }
-}
+crate::text::text_type!(Cron, { "type": "string", "maxLength": CHARS_MAX });
 
 #[cfg(test)]
 mod tests {

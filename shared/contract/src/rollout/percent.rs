@@ -1,11 +1,7 @@
 //! A percentage as people write it.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A whole percentage from 1% to 100%, written with its sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,31 +42,7 @@ impl fmt::Display for Percent {
     }
 }
 
-impl Serialize for Percent {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Percent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        crate::text::parse(deserializer)
-    }
-}
-
-impl JsonSchema for Percent {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Percent".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^([1-9][0-9]?|100)%$" })
-    }
-}
+crate::text::text_type!(Percent, { "type": "string", "pattern": "^([1-9][0-9]?|100)%$" });
 
 #[cfg(test)]
 mod tests {

@@ -324,7 +324,7 @@ impl LiveRollout {
         &self.state
     }
 
-    /// Whether the time may change the evidence about a device: it is not heard, or past a deadline of the hub.
+    /// Whether time alone may change the evidence about a device: it is silent, or past a deadline of the hub.
     fn judges_devices(&self) -> bool {
         let Deadlines { device, never_started, .. } = self.policy.deadlines;
         self.silent > 0 && self.waves.iter().any(|wave| wave.offline != Offline::Wait)

@@ -60,7 +60,7 @@ impl Fleet {
         }
     }
 
-    /// The partition of a new device, if it is not heard.
+    /// The partition of a new device, if the hub does not hear it.
     pub(in crate::fold) fn unheard_in(&self, site: u32, device: &Device) -> Option<u8> {
         if self.hearing.0.is_empty() {
             return None;
