@@ -103,6 +103,7 @@ fn signal_former_process(path: &Path, release: &Release, signal: Signal) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -115,12 +116,14 @@ mod tests {
     async fn a_process_that_outlives_its_agent_is_ended_before_another_writes() {
         let dir = tempfile::tempdir().unwrap();
         let lock = ReleaseLock::acquire(dir.path(), &release()).await.unwrap();
-        // It ignores SIGTERM, and has the arguments of a helm of this release.
+        // It ignores SIGTERM once it has written a byte, and has the arguments of a helm of this release.
         let mut helm = Command::new("sh")
-            .args(["-c", "trap '' TERM; while :; do sleep 1; done", "helm", "web-1", "line"])
+            .args(["-c", "trap '' TERM; printf .; while :; do sleep 1; done", "helm", "web-1", "line"])
             .stdin(Stdio::from(lock.file().unwrap()))
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        helm.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         lock.record_process(Some(helm.id()));
         // A kill of the agent closes its file as well.
         drop(lock);
