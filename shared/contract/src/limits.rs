@@ -118,6 +118,9 @@ pub const DESIRED_REFUSALS_PER_HOUR: usize = 6;
 pub const ENDS_SOON_PARTS: u64 = 10;
 /// Time between two incidents that ingest records about the end of one device's token.
 pub const TOKEN_INCIDENT_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Ingest records the end of a token again after each of so many parts of its lifetime, while the device still has that token: the
+/// renewer may have reported a newer one that the device never fetched.
+pub const TOKEN_REPEAT_PARTS: u32 = 40;
 /// Longest message of a refused desired state: each heartbeat repeats it. A device cuts a longer one and says so; ingest does
 /// not read a heartbeat with a longer one.
 pub const DESIRED_REFUSAL_MESSAGE_BYTES_MAX: usize = 256;
@@ -299,5 +302,8 @@ const _: () = {
     // Above the highest epoch that is believed remain more epochs than a device can ever use.
     assert!(COUNTER_MAX - EPOCH_BELIEVED_MAX > 1 << 52);
     // Days remain for a service that was down when the fact was due to be re-asserted.
+    // A token that ends soon is recorded at least once more before its end.
+    assert!(TOKEN_REPEAT_PARTS as u64 > ENDS_SOON_PARTS);
+    assert!(TOKEN_INCIDENT_INTERVAL.as_secs() < REASSERT_AFTER.as_secs());
     assert!(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60 < LEDGER_AGE_MAX.as_secs());
 };

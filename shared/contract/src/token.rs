@@ -1,5 +1,7 @@
 //! The term of a device's token: its heartbeats report it, and an incident records that it ends soon.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,11 @@ pub struct TokenTerm {
 }
 
 impl TokenTerm {
+    /// Time from its issue to its end; zero if it ends before its issue.
+    pub fn lifetime(&self) -> Duration {
+        Duration::try_from(self.ends_at.duration_since(self.issued_at)).unwrap_or(Duration::ZERO)
+    }
+
     /// Whether a tenth of its lifetime or less is left at `now`, or it has ended.
     pub fn ends_soon(&self, now: Timestamp) -> bool {
         let left = self.ends_at.duration_since(now).as_millis().max(0);

@@ -1,8 +1,9 @@
 //! Records incidents about the end of a device's token and its renewal, from the term in heartbeats. The hub thus learns of the
 //! end while no renewer runs.
 //!
-//! An incident that LEDGER holds is not recorded again, also if the renewer reported it before this ingest started. A device
-//! cannot fill LEDGER with them: ends lie [`TOKEN_INCIDENT_INTERVAL`] apart, and only a recorded one has a renewal.
+//! An incident that LEDGER holds is not recorded again at once, also if the renewer reported it before this ingest started. An
+//! end is recorded again a few times until it comes, while the device keeps its token. A device cannot fill LEDGER with them: ends
+//! lie [`TOKEN_INCIDENT_INTERVAL`] apart, and only a recorded one has a renewal.
 //!
 //! [`TOKEN_INCIDENT_INTERVAL`]: muster_contract::limits::TOKEN_INCIDENT_INTERVAL
 

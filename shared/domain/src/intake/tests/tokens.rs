@@ -61,13 +61,13 @@ fn an_end_within_a_tenth_and_the_renewal_are_one_incident_each() {
         hub.beat_at(27 * DAY + second, Some(FIRST));
     }
     assert!(hub.incidents().contains(&&ending(FIRST)));
-    hub.beat_at(28 * DAY, None);
+    hub.beat_at(27 * DAY + 3_600, None);
     hub.restart();
-    for hour in 0..3 {
-        hub.beat_at(29 * DAY + hour * 3_600, Some(FIRST));
+    for hour in 2..5 {
+        hub.beat_at(27 * DAY + hour * 3_600, Some(FIRST));
     }
-    for hour in 4..7 {
-        hub.beat_at(29 * DAY + hour * 3_600, Some(SECOND));
+    for hour in 5..8 {
+        hub.beat_at(27 * DAY + hour * 3_600, Some(SECOND));
     }
     assert_eq!(hub.token_incidents(), ["ending 30", "renewed 59"]);
     hub.beat_at(57 * DAY, Some(SECOND));
@@ -88,6 +88,18 @@ fn an_end_that_the_renewer_reported_is_known_and_its_renewal_follows() {
     hub.restart();
     hub.beat_at(29 * DAY + 2, Some(SECOND));
     assert_eq!(hub.token_incidents().len(), 3, "the renewer's own");
+}
+
+#[test]
+fn a_renewed_token_that_the_device_never_fetches_hides_the_end_for_hours_at_most() {
+    let mut hub = Hub::new();
+    hub.beat_at(28 * DAY, Some(FIRST));
+    hub.renewer_reports(IncidentKind::TokenRenewed { ends_at: at(SECOND.1) });
+    // A fortieth of thirty days is eighteen hours.
+    hub.beat_at(28 * DAY + 18 * 3_600 - 1, Some(FIRST));
+    assert_eq!(hub.token_incidents(), ["ending 30", "renewed 59"]);
+    hub.beat_at(28 * DAY + 18 * 3_600, Some(FIRST));
+    assert_eq!(hub.token_incidents(), ["ending 30", "renewed 59", "ending 30"]);
 }
 
 #[test]
@@ -158,6 +170,9 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(hub.token_incidents(), wanted);
+        // An end is recorded again as long as the device keeps the token.
+        let mut recorded = hub.token_incidents();
+        recorded.dedup();
+        prop_assert_eq!(recorded, wanted);
     }
 }
