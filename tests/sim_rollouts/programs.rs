@@ -32,7 +32,7 @@ const POLL: Duration = Duration::from_millis(700);
 /// Time between two questions of a planner to the publisher.
 const EVERY: Duration = Duration::from_secs(2);
 /// Longest time that a message of a dead process is under way.
-const STRAY: Millis = 40;
+const STRAY: Millis = 2_000;
 
 /// A reply of the publisher, with the way back.
 type Reply = (Answer<Result<Bytes, RequestError>>, Bytes);
@@ -149,12 +149,12 @@ impl World {
         programs.planners[at] = Some(process);
     }
 
-    /// Kills the publisher, and starts the next one after a while.
+    /// Kills the publisher, and starts the next one after a while: messages of the dead one may come after the first of the new one.
     pub(crate) fn kill_publisher(&mut self, restart_after: Millis) {
         if let Some((process, _)) = self.programs.publisher.take() {
             self.kill(process);
         }
-        self.after(restart_after + 2 * STRAY, Event::StartPublisher);
+        self.after(restart_after, Event::StartPublisher);
     }
 
     pub(crate) fn kill_planner(&mut self, at: usize, restart_after: Option<Millis>) {
@@ -216,9 +216,9 @@ impl World {
         if !self.is_alive(process) {
             return;
         }
-        if let Some(arrives) = self.planned_kill(process, &operation) {
-            if arrives {
-                self.after(STRAY / 2, Event::Execute(process, operation));
+        if let Some(arrival) = self.planned_kill(process, &operation) {
+            if let Some(delay) = arrival.delay() {
+                self.after(delay, Event::Execute(process, operation));
             }
             return;
         }

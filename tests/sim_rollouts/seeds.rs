@@ -216,11 +216,6 @@ fn a_planner_that_releases_to_all_is_found() {
 }
 
 #[test]
-fn a_downlink_without_compare_and_set_is_found() {
-    seen(Sabotage::StoresUnchecked, &[law::NO_LOST_DECISION]);
-}
-
-#[test]
 fn a_planner_that_forgets_the_commit_it_judged_is_found() {
     seen(Sabotage::ForgetsCommit, &[law::OPEN_GATE, law::KNOWN_EVIDENCE, law::APPROVED, law::BEGUN_FIRST]);
 }
