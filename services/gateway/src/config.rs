@@ -9,7 +9,7 @@ use muster_service::version::VERSION;
 
 use crate::login::settings::{LoginArgs, LoginConfig};
 use crate::margo::config::{DevicesArgs, DevicesConfig};
-use crate::people::guard::{Reach, name_and_port};
+use crate::people::hosts::{Reach, name_and_port};
 use crate::webhooks::settings::{WebhooksArgs, WebhooksConfig};
 
 const GUIDE: &str = "\

@@ -11,13 +11,10 @@ const TEST_NAME_CHARS_MAX: usize = 70;
 /// Tests with longer names: lower it after each that is renamed.
 const LONG_TEST_NAMES: usize = 147;
 /// Names that a crate uses for several types, by its path.
-const REPEATED_TYPES: [(&str, &str); 19] = [
+const REPEATED_TYPES: [(&str, &str); 16] = [
     ("services/agent", "Inner"),
     ("services/agent", "Target"),
     ("services/agent", "WatchedUnit"),
-    ("services/gateway", "Admission"),
-    ("services/gateway", "Source"),
-    ("services/gateway", "Store"),
     ("services/publisher", "Entry"),
     ("services/publisher", "Git"),
     ("shared/domain", "Decision"),

@@ -16,7 +16,7 @@ use muster_identity::requester::Signers;
 use muster_identity::{KeyPair, Role, TokenClaims, creds, jwt};
 use muster_service::error::chain;
 
-use super::{ReadFileError, read_file};
+use super::file::{ReadFileError, read_file};
 
 /// Time after which the files are read again, in seconds.
 const READ_INTERVAL: i64 = 5;
