@@ -8,7 +8,7 @@
 //! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
 //! [`pulse`], [`partition`], [`presence`] (which repeats a [`desired_refusal`] and the term of a [`token`]), [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
-//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], the address of a [webhook](WebhookUrl), the records
+//! [`lag`], [`validity`], a [`point`] of the past, [`history`], [`changes`], [`actions`] and [`notify`], the address of a [webhook](WebhookUrl), the records
 //! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`canonical`] computes their digests.
 
 pub mod actions;
@@ -23,6 +23,7 @@ pub mod defined;
 pub mod desired;
 pub mod desired_refusal;
 pub mod dictionary;
+mod duration_text;
 pub mod fact;
 pub mod groups;
 pub mod headers;
@@ -44,6 +45,7 @@ pub mod packed;
 pub mod partition;
 pub mod parts;
 pub mod plans;
+pub mod point;
 pub mod presence;
 pub mod profile;
 pub mod pulse;
@@ -57,6 +59,7 @@ mod requested_by;
 pub mod retry;
 pub mod rollout;
 pub mod silence;
+pub mod standing_part;
 pub mod state;
 pub mod status;
 pub mod subjects;

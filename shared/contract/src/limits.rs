@@ -301,3 +301,6 @@ const _: () = {
     // Days remain for a service that was down when the fact was due to be re-asserted.
     assert!(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60 < LEDGER_AGE_MAX.as_secs());
 };
+
+/// Values of one filter of a question.
+pub const FILTER_VALUES_MAX: usize = 100;
