@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::child;
-use crate::config::{MARKER, RunLocation};
+use crate::config::run::{MARKER, RunLocation};
 use crate::error::Error;
 
 /// The text of the marker.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::tree::{self, Source};
 
 /// Cycles that break the rule still: a crate, and the files in each of its cycles. The list may only shrink.
-const KNOWN: [(&str, &[usize]); 4] = [("services/planner/src/", &[2, 2, 9]), ("shared/domain/src/", &[11])];
+const KNOWN: [(&str, &[usize]); 2] = [("services/planner/src/", &[2, 2, 9]), ("shared/domain/src/", &[11])];
 /// Files in a cycle at most.
 const CYCLE_FILES_MAX: usize = 4;
 
