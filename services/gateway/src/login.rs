@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_by_a_provider_ends_with_the_provider_the_account_or_a_revocation() {
+    fn a_providers_session_ends_with_provider_account_or_revocation() {
         let session = Session {
             person: OnBehalfOf::new("oidc:1a2b", "anna", "operator"),
             voucher: Voucher::Provider("https://id.example".to_owned()),

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_message_the_first_and_the_last_lines_are_shown_without_what_is_no_text() {
+    fn a_long_message_is_shown_by_its_first_and_last_lines_as_clean_text() {
         let message =
             format!("exit code 3; stderr: start\n{}\u{fffd}\u{fffd}\u{1}x\u{fffd}end", "line\n".repeat(40));
         let shown = excerpt(&message);

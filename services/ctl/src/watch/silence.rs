@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silence_is_told_of_once_and_then_seldom_and_anew_after_something_was_heard() {
+    fn a_silence_is_noted_once_then_seldom_and_anew_after_an_answer() {
         let (at, begun) = (Timestamp::UNIX_EPOCH, Instant::now());
         let mut silence = Silence::new("nats://hub:4222".to_owned());
         let mut said = Vec::new();

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_account_is_that_of_a_gateways_credentials_with_the_revocations_of_the_file() {
+    fn the_account_is_that_of_the_credentials_with_the_files_revocations() {
         let folder = tempfile::tempdir().unwrap();
         let (creds, config) = (folder.path().join("gateway.creds"), folder.path().join("nats-server.conf"));
         let (signer, own, people) = (KeyPair::new_account(), KeyPair::new_user(), key());

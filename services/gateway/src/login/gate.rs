@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_with_a_cookie_names_its_origin_and_one_with_a_token_needs_none() {
+    fn a_change_by_cookie_names_its_origin_and_one_by_token_needs_none() {
         let change =
             |access, origin| refused("operator", access, Method::POST, "/api/v1/rollouts/web/pause", origin);
         assert!(change(Access::Cookie, false).unwrap().contains("Origin"));

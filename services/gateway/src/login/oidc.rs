@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn calls_of_the_provider_are_bounded_and_a_failed_one_is_not_repeated_at_once() {
+    async fn calls_of_the_provider_are_bounded_and_a_failed_one_waits() {
         // Nobody listens on port 1.
         let config = OidcConfig {
             issuer: "http://127.0.0.1:1".to_owned(),

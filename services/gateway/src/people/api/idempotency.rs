@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_cannot_be_understood_is_not_kept_and_a_long_success_leaves_its_mark() {
+    async fn an_unreadable_request_is_not_kept_and_a_long_success_is_marked() {
         let of = async |status: u16, bytes: usize| {
             let status = StatusCode::from_u16(status).unwrap();
             let (_, kept) = kept((status, vec![b' '; bytes]).into_response()).await;
