@@ -27,7 +27,7 @@ mod lease;
 pub mod merged;
 mod metrics;
 mod notices;
-pub mod places;
+mod places;
 pub mod route;
 mod scatter;
 mod timing;

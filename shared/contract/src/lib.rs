@@ -9,7 +9,8 @@
 //! [`pulse`], [`partition`], [`presence`] (which repeats a [`desired_refusal`] and the term of a [`token`]), [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
 //! [`lag`], [`validity`], a [`point`] of the past, [`history`], [`changes`], [`actions`] and [`notify`], the address of a [webhook](WebhookUrl), the records
-//! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`canonical`] computes their digests.
+//! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`field_path`] finds
+//! the line of a field, [`canonical`] computes digests.
 
 pub mod actions;
 pub mod canonical;
@@ -25,6 +26,7 @@ pub mod desired_refusal;
 pub mod dictionary;
 mod duration_text;
 pub mod fact;
+pub mod field_path;
 pub mod groups;
 pub mod headers;
 pub mod history;
@@ -45,7 +47,7 @@ pub mod packed;
 pub mod partition;
 pub mod parts;
 pub mod plans;
-pub mod point;
+mod point;
 pub mod presence;
 pub mod profile;
 pub mod pulse;
