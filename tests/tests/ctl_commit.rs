@@ -130,7 +130,7 @@ async fn a_watch_ends_at_once_if_its_commit_changes_nothing_or_never_comes() {
 }
 
 #[tokio::test]
-async fn a_branch_that_is_set_back_is_waited_for_although_a_newer_commit_was_published() {
+async fn a_branch_set_back_is_waited_for_after_a_newer_published_commit() {
     let mut system = System::start().await;
     story::settled(&mut system, &DEVICES, "web").await;
     let git = |args: &[&str]| {

@@ -68,7 +68,7 @@ async fn a_list_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn m04_the_dark_devices_are_asked_for_alone_also_beyond_a_page_that_has_none() {
+async fn m04_silent_devices_are_listed_alone_also_past_a_page_without_any() {
     let hub = played().await;
     let dark = ["devices", "--freshness", "stale", "--freshness", "never"];
     let said = hub.muster(&[&dark[..], &["--format", "json"]].concat()).await;
@@ -237,7 +237,7 @@ async fn a_site_without_deployments_is_not_said_to_have_a_part_in_some() {
 }
 
 #[tokio::test]
-async fn what_another_system_shall_read_is_of_status_alone_and_of_one_deployment() {
+async fn exports_are_of_status_alone_and_of_one_deployment() {
     let hub = played().await;
     for (words, says) in [
         (&["fleet", "--format", "emco"][..], "for `muster status` alone"),
@@ -265,7 +265,7 @@ async fn a_missing_permission_is_named_by_the_servers_own_words() {
 }
 
 #[tokio::test]
-async fn on_a_small_screen_a_picture_fits_and_says_itself_that_the_connection_is_lost() {
+async fn a_small_screen_fits_its_frame_and_shows_the_lost_connection() {
     let mut hub = played().await;
     put_views(&hub).await;
     let (out, err) = (Page::default(), Page::default());

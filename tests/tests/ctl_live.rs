@@ -175,7 +175,7 @@ async fn a_watch_says_each_change_and_ends_well() {
 }
 
 #[tokio::test]
-async fn on_a_terminal_the_picture_is_drawn_over_with_colours_unless_they_are_unwanted() {
+async fn a_terminal_is_redrawn_in_place_with_colours_unless_unwanted() {
     let mut system = System::start().await;
     settled(&mut system).await;
     let coloured = drawn(&system, &[]).await;

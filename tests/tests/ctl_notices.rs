@@ -155,7 +155,7 @@ async fn a_watch_that_comes_back_shows_what_it_missed_before_the_newest_notice()
 }
 
 #[tokio::test]
-async fn a_hub_that_does_not_answer_holds_up_neither_what_is_told_nor_the_end_of_a_watch() {
+async fn a_silent_hub_delays_neither_notices_nor_the_end_of_a_watch() {
     let hub = Played::start(Asked { thinks: Duration::from_secs(120), ..Asked::default() }).await;
     hub.tell(2, 0).await;
     let link = Link::open(format!("127.0.0.1:{}", hub.server.port())).await.unwrap();
@@ -167,7 +167,7 @@ async fn a_hub_that_does_not_answer_holds_up_neither_what_is_told_nor_the_end_of
 }
 
 #[tokio::test]
-async fn a_watch_of_everything_is_mended_over_a_link_that_is_slower_than_its_pictures() {
+async fn a_watch_of_all_recovers_over_a_link_slower_than_its_snapshots() {
     let hub = Played::start(Asked::default()).await;
     let mut view: Value = example("DeploymentView.converged");
     let key = "deployment.packet-tap";
@@ -190,7 +190,7 @@ async fn a_watch_of_everything_is_mended_over_a_link_that_is_slower_than_its_pic
 }
 
 #[tokio::test]
-async fn a_hub_that_answers_slowly_is_heard_by_whoever_leaves_the_question_in_between() {
+async fn a_slow_hub_is_heard_although_the_question_is_left_in_between() {
     let (thinks, forgets) = (Duration::from_millis(600), true);
     let hub = Played::start(Asked { thinks, forgets, ..Asked::default() }).await;
     let subscription = Subscription { lease_seconds: 16, ..Subscription::named(name()) };

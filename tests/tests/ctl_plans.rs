@@ -288,7 +288,7 @@ async fn nodes_of_a_file_get_their_site_and_are_allocated_in_two_steps() {
 }
 
 #[tokio::test]
-async fn an_operation_is_approved_by_its_id_by_a_beginning_of_it_or_as_the_only_one() {
+async fn an_operation_is_approved_by_id_by_its_beginning_or_as_the_only_one() {
     let played = Played::start().await;
     let id = "create-0d6e4f2a-91c3-8b57-a6d4-3f2c1b0a9e8d";
     let instance = "web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d";
@@ -352,7 +352,7 @@ async fn a_person_is_asked_before_a_change_and_may_say_no() {
 }
 
 #[tokio::test]
-async fn operations_on_instances_are_requested_with_our_words_and_with_those_of_mrds() {
+async fn operations_on_instances_are_requested_in_our_words_and_those_of_mrds() {
     let played = Played::start().await;
     let name = "Web-DW5PKpHDi1em1D8sGwqejQ";
     for (line, kind) in [

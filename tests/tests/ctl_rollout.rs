@@ -217,7 +217,7 @@ waves: [{name: ours, site: plant7, approval: before}]
 }
 
 #[tokio::test]
-async fn a_bad_release_is_rolled_back_by_policy_through_kills_and_its_history_says_why() {
+async fn policy_rolls_a_bad_release_back_through_kills_and_history_says_why() {
     let (mut system, _) = governed(&format!("{ROLLOUT}onFailure: rollback\n")).await;
     start_planner(&mut system);
     let broken = sleeper("web", 2).replace("command: sleep", "command: no-such-program");
@@ -280,7 +280,7 @@ async fn a_paused_rollout_reaches_no_further_device_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_person_rolls_back_a_release_that_all_devices_have_and_begins_it_again() {
+async fn a_person_rolls_back_a_release_of_all_devices_and_begins_it_again() {
     let (mut system, _) = governed(ROLLOUT).await;
     start_planner(&mut system);
     release(&system, &sleeper("web", 2)).await;

@@ -66,7 +66,7 @@ fn a_verification_names_decisions_that_differ_with_both_numbers() {
 }
 
 #[test]
-fn a_frame_of_a_watch_tells_confirmed_possible_failed_and_silent_devices_apart() {
+fn a_watch_distinguishes_confirmed_possible_failed_and_silent_devices() {
     let before =
         frame(&[bar("canary", [1, 0, 0, 0, 0], Gate::Open), bar("quarter", [0, 0, 0, 0, 12], Gate::Shut)]);
     let now_frame =

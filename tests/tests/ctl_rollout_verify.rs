@@ -98,7 +98,7 @@ async fn each_decision_recomputes_to_itself_and_a_tampered_one_is_named() {
 }
 
 #[tokio::test]
-async fn a_waiting_rollout_names_its_bound_and_a_watch_of_it_ends_with_the_last_gate() {
+async fn a_waiting_rollout_names_its_bound_and_its_watch_ends_at_the_last_gate() {
     let (mut system, devices) = governed(ROLLOUT).await;
     system.kill(&agent_name(&devices[0])).await;
     start_planner(&mut system);
@@ -145,7 +145,7 @@ async fn a_waiting_rollout_names_its_bound_and_a_watch_of_it_ends_with_the_last_
 }
 
 #[tokio::test]
-async fn a_watch_tells_which_waves_wait_for_approval_and_a_rejected_one_never_begins() {
+async fn a_watch_lists_waves_awaiting_approval_and_a_rejected_one_never_begins() {
     let waves = "\
 apiVersion: muster/v1
 kind: Rollout

@@ -23,7 +23,7 @@ const PACE: RolloutPace = RolloutPace {
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_releases_in_waves_and_a_bad_release_is_rolled_back_at_the_canary() {
+async fn the_demo_releases_in_waves_and_rolls_a_bad_one_back_at_the_canary() {
     let dir = tempfile::tempdir().unwrap();
     let (run, nats_server) = (dir.path().join("run"), server::binary());
     let words = ["muster-simulator", "demo", "--devices", "8", "--sites", "2", "--seed", "7", "--json"];

@@ -78,7 +78,7 @@ async fn told(system: &System, device: &DeviceKey) -> (u64, u64, u64) {
 }
 
 #[tokio::test]
-async fn labels_of_the_repository_group_the_fleet_and_a_change_of_them_redeploys_nothing() {
+async fn labels_of_the_repository_group_the_fleet_and_redeploy_nothing() {
     let (system, devices) = started().await;
     groups(&system, "ring", &[("canary", 1, "converged"), ("stable", 1, "converged")]).await;
     let list = said(&system, &["groups"], 0).await;

@@ -165,7 +165,7 @@ async fn what_a_report_in_quarantine_says_is_not_known_until_a_person_drops_it()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_cannot_even_be_numbered_casts_its_doubt_until_the_next_heartbeat() {
+async fn an_unnumbered_message_leaves_doubt_until_the_next_heartbeat() {
     let system = System::start().await;
     let mut press = Device::of(&system, "plant-a/press-1").await;
     let garbage = || Outgoing::new(subjects::report(&press.key), "garbage");
@@ -183,11 +183,11 @@ async fn a_message_that_cannot_even_be_numbered_casts_its_doubt_until_the_next_h
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_with_a_full_disk_is_heard_and_not_known_until_it_can_store_again() {
+async fn a_device_with_a_full_disk_is_heard_and_unknown_until_it_can_store() {
     let mut system = System::start().await;
     let press = key("plant-a/press-1");
     let disk = system.start_agent_on_a_small_disk(&press);
-    if !is_mounted("a_device_with_a_full_disk_is_heard_and_not_known_until_it_can_store_again", &disk) {
+    if !is_mounted("a_device_with_a_full_disk_is_heard_and_unknown_until_it_can_store", &disk) {
         return;
     }
     publish(&system, std::slice::from_ref(&press), "web", 1).await;
@@ -326,7 +326,7 @@ async fn m05_a_pulled_cable_makes_a_device_stale_within_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m32_while_ingest_is_away_nothing_expires_and_a_subscriber_goes_on_where_it_was() {
+async fn m32_without_ingest_nothing_expires_and_a_subscriber_continues() {
     let mut system = System::start().await;
     let mut press = Device::of(&system, "plant-a/press-1").await;
     press.send(&press.report(1, "installing")).await;

@@ -262,7 +262,7 @@ async fn step(system: &System, round: usize) -> bool {
 }
 
 #[tokio::test]
-async fn two_planners_that_are_killed_at_any_step_run_nothing_twice_and_lose_nothing() {
+async fn two_planners_killed_at_any_step_run_nothing_twice_and_lose_nothing() {
     let (mut system, devices) = with_nodes(4).await;
     let second = "muster-planner-2";
     let args = ["--nats-url", &system.server.url(), "--every", "200ms"].map(str::to_owned).to_vec();

@@ -111,7 +111,7 @@ async fn m13_what_was_deleted_while_a_device_was_away_is_gone_after_its_return()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m13_what_was_aimed_elsewhere_while_devices_were_away_runs_there_and_nowhere_else() {
+async fn m13_a_target_moved_during_an_outage_runs_there_and_nowhere_else() {
     let mut system = System::start().await;
     let (from, from_link) = behind_a_link(&mut system, "plant-a/press-1").await;
     let (to, to_link) = behind_a_link(&mut system, "plant-b/saw-1").await;
@@ -183,7 +183,7 @@ async fn m14_a_deployment_deleted_on_a_disconnected_device_leaves_then_is_gone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m14_a_disconnected_device_that_never_returns_leaves_no_ghost_once_it_is_retired() {
+async fn m14_a_device_that_never_returns_leaves_no_trace_once_it_is_retired() {
     let mut system = System::start().await;
     let (device, link) = behind_a_link(&mut system, "plant-a/press-1").await;
     // Somebody stays: a repository without any device is taken for a mistake.
@@ -225,7 +225,7 @@ async fn all_stale(system: &System, devices: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m33_a_hub_that_restarts_with_no_device_talking_shows_what_it_knew_with_its_age() {
+async fn m33_a_hub_restarted_without_devices_shows_what_it_knew_with_its_age() {
     let mut system = System::start().await;
     let devices = fleet_of(&mut system, 2).await;
     for device in &devices {

@@ -88,7 +88,7 @@ fn the_stream_of_a_channel_holds_its_subject() {
 }
 
 #[test]
-fn each_address_and_each_exported_subject_has_a_row_in_the_table_of_rights() {
+fn each_address_and_exported_subject_has_a_row_in_the_table_of_rights() {
     let files = schemas::generated();
     let table = &files.iter().find(|file| file.path == "RIGHTS.md").unwrap().text;
     let rows: Vec<_> = table.split('`').skip(1).step_by(2).flat_map(subjects_of).collect();
@@ -105,7 +105,7 @@ fn each_address_and_each_exported_subject_has_a_row_in_the_table_of_rights() {
 /// The committed table, and not the one that is made: a subject that is added to a stream or to a role's rights is a row that
 /// somebody reads in a change.
 #[test]
-fn each_subject_of_a_stream_and_each_right_has_a_row_in_the_table_of_rights() {
+fn each_subject_of_a_stream_and_right_has_a_row_in_the_table_of_rights() {
     let table = std::fs::read_to_string(schemas::folder().join("RIGHTS.md")).unwrap();
     let cells: BTreeSet<&str> = table.split('`').skip(1).step_by(2).collect();
     let (before, to_come) = table.split_once("## Roles without a list").unwrap();

@@ -36,7 +36,7 @@ async fn a_commit_becomes_running_processes_and_a_true_view() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_on_a_device_while_it_is_offline_is_known_in_full_afterwards() {
+async fn everything_on_a_device_during_an_outage_is_known_in_full_afterwards() {
     let mut system = System::start().await;
     let device = key("plant-a/press-1");
     let link = Link::open(system.address()).await.unwrap();
@@ -148,7 +148,7 @@ async fn agents_killed_in_mid_traffic_lose_nothing_and_start_no_twin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ingest_and_rollup_killed_in_mid_traffic_lose_nothing_and_repeat_nothing() {
+async fn ingest_and_rollup_killed_in_traffic_lose_nothing_and_repeat_nothing() {
     let mut system = System::start().await;
     let devices = fleet_of(&mut system, 3).await;
     under_traffic(&mut system, &devices, 8, async |system, release| {
@@ -193,7 +193,7 @@ async fn services_asked_to_end_under_load_drain_and_exit_with_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_commit_is_refused_whole_and_named_and_the_fleet_keeps_the_last_good_one() {
+async fn a_bad_commit_is_refused_whole_and_the_fleet_keeps_the_last_good_one() {
     let mut system = System::start().await;
     let devices = fleet_of(&mut system, 2).await;
     system.repository.write("fleet/good.yaml", &sleeper("good", 1)).unwrap();
@@ -248,7 +248,7 @@ async fn a_poisonous_report_is_kept_with_its_reason_and_delays_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removed_folder_empties_the_device_and_a_request_outlives_the_publisher() {
+async fn a_removed_folder_empties_a_device_and_a_request_outlives_the_publisher() {
     let mut system = System::start().await;
     let devices = fleet_of(&mut system, 1).await;
     let file = system.dir().join("extra.yaml");
@@ -295,7 +295,7 @@ async fn a_device_that_falls_silent_is_stale_within_the_lease_and_never_green() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ingest_that_was_taken_for_dead_and_wakes_beside_its_successor_repeats_nothing() {
+async fn an_ingest_that_wakes_beside_its_successor_repeats_nothing() {
     let mut system = System::start().await;
     let devices = fleet_of(&mut system, 3).await;
     const SUCCESSOR: &str = "muster-ingest-successor";
@@ -313,7 +313,7 @@ async fn an_ingest_that_was_taken_for_dead_and_wakes_beside_its_successor_repeat
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_that_does_not_meet_the_constraints_says_so_and_another_runs_it() {
+async fn a_device_with_unmet_constraints_reports_them_and_another_runs_it() {
     let mut system = System::start().await;
     let [able, unable] = ["plant-a/press-1", "plant-a/press-2"].map(key);
     let hub = system.address();

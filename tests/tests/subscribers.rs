@@ -36,7 +36,7 @@ fn prover() -> Command {
 }
 
 #[tokio::test]
-async fn a_subscriber_in_python_proves_every_view_and_a_second_start_reads_only_the_tail() {
+async fn a_python_subscriber_proves_every_view_and_restarts_from_the_tail() {
     let mut system = System::start().await;
     let devices = settled(&mut system).await;
     // A prover ignores the views that people define, and proves the groups of devices.

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_lists_crash_loops_and_the_newest_errors_first_where_there_is_no_room() {
+    fn a_report_without_room_lists_crash_loops_and_the_newest_errors_first() {
         let mut attempts = Attempts::default();
         for number in 0..=RETRIES_MAX {
             let name = format!("c{number}").parse().unwrap();

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_restarted_agent_takes_from_the_folder_only_what_renews_the_jwt_it_has() {
+    async fn a_restarted_agent_accepts_from_the_folder_only_renewals_of_its_jwt() {
         let fixture = Fixture::new();
         let (first, second, third) = (fixture.token(1, 10), fixture.token(2, 20), fixture.token(3, 30));
         fs::write(fixture.offer(), &first).unwrap();

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_a_time_of_day_also_over_midnight_and_through_changes_of_summer_time() {
+    fn a_window_is_a_time_of_day_over_midnight_and_changes_of_summer_time() {
         // In 2026 Berlin leaves out 02:00-03:00 on 29 March and has it twice on 25 October.
         let table: &[(&str, &[&str], &[&str])] = &[
             (
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_downtime_counts_more_than_polling_hours_and_without_any_every_hour_is_one() {
+    fn a_downtime_overrides_polling_hours_and_without_any_all_hours_poll() {
         let schedule = Schedule {
             polling: vec![window("22:00-06:00 UTC"), window("12:00-13:00 UTC")],
             downtime: vec![window("02:00-03:00 UTC")],

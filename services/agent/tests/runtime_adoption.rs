@@ -96,7 +96,7 @@ async fn a_unit_that_was_late_when_the_agent_died_is_late_still() {
 }
 
 #[tokio::test]
-async fn a_unit_that_became_ready_while_no_agent_was_there_is_ready_whatever_its_timeout() {
+async fn a_unit_that_became_ready_without_an_agent_is_ready_despite_a_timeout() {
     let mut device = Device::new();
     let timeout = Duration::from_secs(2);
     let waits = "echo $$ >> trace; while [ ! -e go ]; do sleep 0.02; done; touch ready; exec sleep 600";

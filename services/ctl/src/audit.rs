@@ -2,10 +2,10 @@
 
 use muster_contract::SiteId;
 
-use crate::devices;
 use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
+use crate::suggestions;
 
 pub use muster_client::audit::{
     Audit, DeviceAudit, DeviceVerdict, LedgerFill, ReportTotals, ViewAudit, ViewVerdict, view_verdict,
@@ -21,7 +21,7 @@ pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool
     let now = move || clock.now();
     let audit = match (muster_client::audit::gathered(&session.hub, site.clone(), &now).await, &site) {
         (Ok(audit), _) => audit,
-        (Err(error), Some(site)) => return Err(devices::with_near_sites(session, error, site).await),
+        (Err(error), Some(site)) => return Err(suggestions::with_near_sites(session, error, site).await),
         (Err(error), None) => return Err(error.into()),
     };
     let frame = session.frame();

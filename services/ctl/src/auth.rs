@@ -5,7 +5,7 @@
 //! token proves itself. `muster_identity` has the rules.
 
 mod clients;
-mod error;
+pub(crate) mod error;
 mod init;
 mod key_store;
 mod leaf;
@@ -22,8 +22,7 @@ use muster_identity::{KeyPair, Role, UserEntry, claims, creds, jwt};
 use muster_service::clock::Clock;
 use serde::Serialize;
 
-pub(crate) use error::AuthError;
-
+use self::error::AuthError;
 use self::key_store::{KeyStore, failed, write_file};
 pub(crate) use self::key_store::{LEAVES, SERVER_CONFIG};
 use crate::config::{AuthCommand, Connection, ConnectionArgs, CredsArgs, EnrollArgs, Format, RevokeArgs};

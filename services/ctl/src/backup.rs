@@ -1,13 +1,14 @@
 //! `muster backup` and `muster restore --from`: a copy of a hub in a directory, and a hub made again from it.
 //!
-//! [`archive`] is the directory: a file for each copied part and a manifest with their digests, written last. [`files`] copies
+//! [`archive`] is the directory: a file for each copied part and a [`manifest`] with their digests, written last. [`files`] copies
 //! the directory of keys and the rollup's databases; [`save()`] and [`put_back`] are the two commands. A restore checks every
 //! byte before it changes anything, and writes over nothing. No device's outbox is ever copied: devices send again what no
 //! receipt covers.
 
 pub mod archive;
-mod error;
+pub(crate) mod error;
 mod files;
+pub mod manifest;
 mod put_back;
 mod save;
 
@@ -16,7 +17,6 @@ use muster_contract::subjects::stream;
 use muster_service::clock::Clock;
 use serde::Serialize;
 
-pub use error::BackupError;
 pub use put_back::{RestoreResult, restore};
 pub use save::{BackupResult, StreamSummary, save};
 

@@ -1,18 +1,15 @@
 //! `muster devices` and `muster device`.
 
-use std::collections::BTreeSet;
+use muster_contract::query::{DeviceAnswer, Output, Query};
 
-use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer, Output, Query};
-use muster_contract::{DeviceKey, SiteId};
-
-use crate::ask::{AskError, understood};
+use crate::ask::understood;
 use crate::config::{DeviceArgs, DevicesArgs};
 use crate::error::CtlError;
 use crate::history;
 use crate::names::ShownNames;
 use crate::render;
 use crate::session::Session;
-use muster_contract::near::near;
+use crate::suggestions::{with_near_devices, with_near_names};
 
 /// The devices, or those of a site, or those that are heard in a certain way.
 ///
@@ -60,61 +57,4 @@ pub(crate) async fn one(session: &mut Session<'_>, args: DeviceArgs) -> Result<(
         }
         Err(error) => Err(with_near_devices(session, error, &key).await),
     }
-}
-
-/// An unknown site of a list comes with names that are near; any other error as it is.
-pub(crate) async fn with_near_names(session: &Session<'_>, error: AskError, query: &Query) -> CtlError {
-    let unknown = error.not_found().and_then(|message| {
-        let mut sites = query.site.iter();
-        sites.find(|site| message.contains(&format!("site '{site}'"))).or(query.site.only())
-    });
-    match unknown {
-        Some(site) => with_near_sites(session, error, site).await,
-        None => error.into(),
-    }
-}
-
-/// An unknown site comes with names that are near; any other error as it is.
-pub(crate) async fn with_near_sites(session: &Session<'_>, error: AskError, site: &SiteId) -> CtlError {
-    let Some(message) = error.not_found() else { return error.into() };
-    let sites: BTreeSet<_> = known(session).await.iter().map(|line| line.key.site.to_string()).collect();
-    unknown(message, site.as_str(), &sites)
-}
-
-/// Fails where the device is unknown. Where nobody can tell it is taken to be known.
-///
-/// # Errors
-/// When it was never heard of.
-pub(crate) async fn expect_known(session: &Session<'_>, key: &DeviceKey) -> Result<(), CtlError> {
-    let query = Query { site: key.site.clone().into(), device: Some(key.device.clone()), ..Query::default() };
-    match session.hub.query("device", &query).await {
-        Err(error) if error.not_found().is_some() => {
-            let CtlError::Unknown { near, .. } = with_near_devices(session, error, key).await else {
-                return Ok(());
-            };
-            Err(CtlError::Unknown { message: format!("never heard of {key}"), near })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// An unknown device comes with names that are near; any other error as it is.
-pub(crate) async fn with_near_devices(session: &Session<'_>, error: AskError, key: &DeviceKey) -> CtlError {
-    let Some(message) = error.not_found() else { return error.into() };
-    let keys = known(session).await.iter().map(|line| line.key.to_string()).collect();
-    unknown(message, &key.to_string(), &keys)
-}
-
-fn unknown(message: String, wanted: &str, known: &BTreeSet<String>) -> CtlError {
-    // A name that is known is not what is wrong.
-    let near =
-        if known.contains(wanted) { Vec::new() } else { near(wanted, known.iter().map(String::as_str)) };
-    CtlError::Unknown { message, near: near.into_iter().map(str::to_owned).collect() }
-}
-
-/// Every device; none if the hub does not answer, because a hint is not worth a second error.
-pub(crate) async fn known(session: &Session<'_>) -> Vec<DeviceLine> {
-    let answer = session.hub.pages("devices", "devices", Query::default()).await;
-    let answer = answer.and_then(|answer| understood::<DevicesAnswer>(&answer));
-    answer.map_or_else(|_| Vec::new(), |answer| answer.devices)
 }

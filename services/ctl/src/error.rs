@@ -11,13 +11,13 @@ use muster_contract::{CommitName, Refusal, SubscriptionName};
 use muster_service::error::chain;
 
 use crate::ask::AskError;
-use crate::auth::AuthError;
-use crate::backup::BackupError;
+use crate::auth::error::AuthError;
+use crate::backup::error::BackupError;
 use crate::config::ConnectionError;
-use crate::login::LoginFailure;
+use crate::login::failure::LoginFailure;
 use crate::reach::ReachError;
+use crate::render::commit::{held_back, refused};
 use crate::render::format::clean_lines;
-use crate::render::publisher::{held_back, refused};
 
 /// Everything was answered.
 pub(crate) const YES: u8 = 0;

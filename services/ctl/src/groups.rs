@@ -10,7 +10,7 @@ use crate::config::GroupsArgs;
 use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
-use crate::status::with_near_deployments;
+use crate::suggestions::with_near_deployments;
 
 /// Labels, the groups of one, or one group.
 ///

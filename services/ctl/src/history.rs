@@ -16,7 +16,7 @@ use crate::error::{CtlError, settled};
 use crate::names::ShownNames;
 use crate::render;
 use crate::session::Session;
-use crate::status::with_near_deployments;
+use crate::suggestions::with_near_deployments;
 
 /// How long a rebuild is waited for.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);

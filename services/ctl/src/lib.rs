@@ -4,7 +4,7 @@
 //! [`reach`] connects, [`ask`] puts questions to the services, [`notices`] follows what they tell, a [`session`] shows the
 //! answers. The commands: [`status`], [`devices`], [`watch`], [`top`], [`history`], [`audit`], [`quarantine`], [`publish`],
 //! [`rollout`], [`plans`], [`groups`], [`defined`], [`hubs`], [`restore`], [`backup`], [`support`], and [`incidents`] above each
-//! answer. [`names`] resolves names to ids and keys, [`complete`] completes names. [`render`] turns answers into text and is pure;
+//! answer. [`names`] resolves names to ids and keys, [`complete`] completes names, [`suggestions`] adds near names to an error. [`render`] turns answers into text and is pure;
 //! [`terminal`] writes text. [`auth`] manages keys and credentials in a directory of keys; [`login`] proves a key to a gateway. All
 //! other changes are requests to the services.
 
@@ -38,6 +38,7 @@ pub mod restore;
 pub mod rollout;
 mod status;
 mod streams;
+mod suggestions;
 mod support;
 pub mod top;
 pub mod watch;

@@ -3,6 +3,8 @@
 //! This program signs the gateway's host and a nonce; the gateway gets the JWT and the signature. The answer is a secret, so the
 //! client speaks plain HTTP only to this machine, and follows no redirect.
 
+pub(crate) mod failure;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use ureq::Agent;
 use ureq::http::StatusCode;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
+use self::failure::LoginFailure;
 use crate::auth::{AuthContext, write_secret};
 use crate::config::{Connection, LoginArgs};
 use crate::error::CtlError;
@@ -23,52 +26,6 @@ use crate::render;
 
 /// Longest answer of a gateway in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
-
-/// Why a login failed.
-#[derive(Debug, thiserror::Error)]
-pub enum LoginFailure {
-    /// The address cannot be one of a gateway.
-    #[error("'{0}' must be https://HOST or https://HOST:PORT; http:// only on this machine itself")]
-    Url(String),
-    /// No credentials are named.
-    #[error("no credentials: name them with --creds FILE")]
-    NoCreds,
-    /// The credentials cannot be read.
-    #[error("cannot read {}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file of credentials is malformed.
-    #[error("{} has no {wanted}: name a file that `muster auth creds` wrote", .path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The missing part.
-        wanted: &'static str,
-    },
-    /// The gateway does not answer.
-    #[error("cannot reach the gateway {url}")]
-    Unreachable {
-        /// Its address.
-        url: String,
-        /// The cause.
-        #[source]
-        source: Box<ureq::Error>,
-    },
-    /// The gateway refuses the proof.
-    #[error("the gateway refuses: {0}")]
-    Refused(String),
-    /// The answer is not that of a login.
-    #[error("the answer of {0} is not that of a login: is it a muster-gateway with --session-key?")]
-    Garbled(String),
-    /// The key cannot sign.
-    #[error("cannot sign: {0}")]
-    Sign(String),
-}
 
 /// The answer to a proof.
 #[derive(Debug, Deserialize)]

@@ -11,9 +11,9 @@ use muster_contract::{DeploymentId, DeviceId, DeviceKey};
 
 use crate::ask::understood;
 use crate::config::{Command, DeviceArg, Format};
-use crate::devices;
 use crate::error::CtlError;
 use crate::session::Session;
+use crate::suggestions::known_devices;
 
 /// Replaces the names in a command by ids and keys.
 ///
@@ -51,7 +51,7 @@ async fn device_named(session: &Session<'_>, name: &DeviceId) -> Result<DeviceKe
 }
 
 async fn unknown(session: &Session<'_>, name: &DeviceId) -> CtlError {
-    let known = devices::known(session).await;
+    let known = known_devices(session).await;
     let near = near(name.as_str(), known.iter().map(|line| line.key.device.as_str()));
     let near = near.into_iter().map(str::to_owned).collect();
     CtlError::Unknown { message: format!("no site has a device '{name}'"), near }

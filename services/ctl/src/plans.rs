@@ -6,7 +6,6 @@
 mod choose;
 mod instances;
 mod inventory;
-mod line;
 mod manifest;
 mod operations;
 

@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::config::ApplyArgs;
-use crate::devices::with_near_devices;
 use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
+use crate::suggestions::with_near_devices;
 
 /// The file name of standard input.
 const STANDARD_INPUT: &str = "-";

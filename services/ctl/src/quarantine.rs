@@ -4,10 +4,10 @@ use muster_client::quarantine::{self as client, JudgeRequest};
 use muster_contract::quarantine::QuarantineAction;
 
 use crate::config::{JudgeArgs, ListArgs};
-use crate::devices;
 use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
+use crate::suggestions;
 
 pub use muster_client::quarantine::{Judgements, List, Record, Settled};
 
@@ -19,7 +19,7 @@ pub async fn list(session: &mut Session<'_>, args: ListArgs) -> Result<(), CtlEr
     let ListArgs { select, limit, settled } = args;
     let list = client::list(&session.hub, &select.selection(), limit, settled).await?;
     if let Some(key) = list.device.as_ref().filter(|_| list.is_empty()) {
-        devices::expect_known(session, key).await?;
+        suggestions::expect_known(session, key).await?;
     }
     let frame = session.frame();
     session.show_own(&list, |list, _| render::quarantine::list(list, frame))

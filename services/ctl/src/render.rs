@@ -9,6 +9,7 @@ pub mod auth;
 pub mod backup;
 pub mod changes;
 pub mod colour;
+pub(crate) mod commit;
 pub mod cut;
 pub mod defined;
 pub mod deployment;

@@ -35,6 +35,11 @@ impl Session<'_> {
         Frame { now: self.clock.now(), then: self.then, width: self.terminal.width() }
     }
 
+    /// Whether a watch redraws the screen in place instead of adding lines.
+    pub fn is_redrawn(&self) -> bool {
+        self.terminal.is_interactive() && self.format == Format::Table
+    }
+
     /// The lag between the answers and LEDGER, for people; empty if there is none. Programs have it in the answers.
     pub fn lag(&self) -> String {
         self.hub.lag().map_or_else(String::new, |lag| render::lag::lines(&lag, self.clock.now()))

@@ -11,15 +11,14 @@ use muster_contract::silence::SilentSites;
 use muster_contract::view::Verdict;
 use muster_contract::{DeploymentId, SiteId};
 
-use crate::ask::{AskError, understood};
+use crate::ask::understood;
 use crate::config::{Depth, Export, PointArgs, StatusArgs};
-use crate::devices;
 use crate::error::CtlError;
 use crate::groups;
 use crate::history;
 use crate::render;
 use crate::session::Session;
-use muster_contract::near::near;
+use crate::suggestions::{with_near_deployments, with_near_names, with_near_sites};
 use muster_service::error::chain;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -98,7 +97,7 @@ async fn list(session: &mut Session<'_>, query: Query) -> Result<(), CtlError> {
             sort_worst_first(&mut answer);
             session.show(&answer, |answer, _| render::deployment::list(answer, &query, frame))
         }
-        Err(error) => Err(devices::with_near_names(session, error, &query).await),
+        Err(error) => Err(with_near_names(session, error, &query).await),
     }
 }
 
@@ -129,7 +128,7 @@ pub(crate) async fn site(
             session.show(&answer, |view, now| render::place::site(view, &silent, now))?;
             history::print_moment(session, moment.as_ref())
         }
-        Err(error) => Err(devices::with_near_sites(session, error, &site).await),
+        Err(error) => Err(with_near_sites(session, error, &site).await),
     }
 }
 
@@ -151,30 +150,6 @@ pub(crate) async fn fleet(session: &mut Session<'_>, mut point: PointArgs) -> Re
     let answer = session.hub.query("fleet", &query).await?;
     session.show(&answer, render::place::fleet)?;
     history::print_moment(session, moment.as_ref())
-}
-
-/// An unknown deployment comes with names that are near; any other error as it is.
-pub(crate) async fn with_near_deployments(
-    session: &Session<'_>,
-    error: AskError,
-    id: &DeploymentId,
-) -> CtlError {
-    let Some(message) = error.not_found() else { return error.into() };
-    let known = known_deployments(session).await;
-    let mut near = near(id.as_str(), known.iter().map(String::as_str));
-    // One that is known now, and was not at the point that is asked about, is no slip of the pen.
-    near.retain(|name| *name != id.as_str());
-    CtlError::Unknown { message, near: near.into_iter().map(str::to_owned).collect() }
-}
-
-/// Every deployment; none where nobody tells, because a hint is not worth a second error.
-pub(crate) async fn known_deployments(session: &Session<'_>) -> Vec<String> {
-    let answer = session.hub.pages("deployments", "deployments", Query::default()).await;
-    let answer = answer.and_then(|answer| understood::<DeploymentsAnswer>(&answer));
-    answer.map_or_else(
-        |_| Vec::new(),
-        |answer| answer.deployments.iter().map(|view| view.deployment.to_string()).collect(),
-    )
 }
 
 #[cfg(test)]

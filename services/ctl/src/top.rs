@@ -1,7 +1,7 @@
 //! `muster top`: the fleet on a screen that follows it, worst first; keys open the page of each row.
 //!
 //! [`poll`] asks the services, [`fleet_screen`] holds their newest answers with the time of each, [`model`] is the state of the screen
-//! and reacts to keys, [`listing`] makes rows of answers, [`draw`] draws them. All but [`poll`], the sending of a decision and this file
+//! and reacts to keys, [`view`] is one list or page of it, [`listing`] makes rows of answers, [`draw`] draws them. All but [`poll`], the sending of a decision and this file
 //! are pure. Every frame marks answers that may be out of date. It changes something at the hub only by a [decision] about a rollout
 //! that the person confirms.
 
@@ -12,6 +12,7 @@ pub mod listing;
 pub mod model;
 mod poll;
 mod spans;
+pub mod view;
 
 use std::io::{self, Stdout};
 use std::sync::Arc;

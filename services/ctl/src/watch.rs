@@ -95,7 +95,7 @@ impl ListScreen<'_> {
     /// Shows whether there is a connection.
     fn show_connection(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
         let words = self.silence.connection_changed(is_up);
-        if is_redrawn(session) {
+        if session.is_redrawn() {
             return self.redraw(session);
         }
         session.terminal.print_note(words);
@@ -105,7 +105,7 @@ impl ListScreen<'_> {
     /// Time has passed.
     fn tick(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
         self.silence.tick(session, true);
-        let words = self.validity.expiry_note(session.clock.now()).filter(|_| !is_redrawn(session));
+        let words = self.validity.expiry_note(session.clock.now()).filter(|_| !session.is_redrawn());
         words.iter().for_each(|words| session.terminal.print_note(words));
         self.redraw(session)
     }
@@ -130,7 +130,7 @@ impl ListScreen<'_> {
             Some(view) => self.views.get(&change.id).is_none_or(|held| held.digest != view.digest),
             None => self.views.contains_key(&change.id),
         };
-        if is_news && !is_redrawn(session) {
+        if is_news && !session.is_redrawn() {
             match session.format {
                 Format::Json => session.terminal.print_json(&change.json())?,
                 Format::Table => {
@@ -148,7 +148,7 @@ impl ListScreen<'_> {
     }
 
     fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
-        if !is_redrawn(session) {
+        if !session.is_redrawn() {
             return Ok(());
         }
         let frame = session.frame();
@@ -180,8 +180,4 @@ impl Change {
         let gone = || json!({ "key": ViewKey::Deployment(self.id.clone()).to_string(), "gone": true });
         format!("{}\n", self.value.clone().unwrap_or_else(gone))
     }
-}
-
-pub(crate) fn is_redrawn(session: &Session<'_>) -> bool {
-    session.terminal.is_interactive() && session.format == Format::Table
 }

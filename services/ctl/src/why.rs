@@ -6,13 +6,12 @@ use serde_json::Value;
 
 use crate::ask::{AskError, PAGES_MAX};
 use crate::config::{DeviceArg, WhyArgs};
-use crate::devices::{with_near_devices, with_near_sites};
 use crate::error::CtlError;
 use crate::history;
 use crate::render;
 use crate::rollout::held_changes;
 use crate::session::Session;
-use crate::status::{known_deployments, with_near_deployments};
+use crate::suggestions::{known_deployments, with_near_deployments, with_near_devices, with_near_sites};
 
 /// Why a deployment has its verdict, or its standing on one device.
 ///

@@ -326,7 +326,7 @@ fn with_a_device(place: &tempfile::TempDir) -> String {
 }
 
 #[test]
-fn a_key_that_is_out_is_told_of_whether_or_not_somebody_reads_the_new_token() {
+fn a_revoked_key_is_noted_whether_or_not_anybody_reads_the_new_token() {
     let place = tempfile::tempdir().unwrap();
     let dir = with_a_device(&place);
     let replace = |key: &str| {

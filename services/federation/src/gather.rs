@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use crate::merged::Merged;
-use crate::route::{Places, nowhere as nowhere_at};
+use crate::places::{Places, nowhere as nowhere_at};
 use crate::scatter::{HubQuery, Name, ScatteredQuery};
 
 const STATUS: &str = "status";

@@ -32,7 +32,8 @@ use crate::gather::{self, Hubs};
 use crate::hub::Line;
 use crate::merged::Merged;
 use crate::metrics::Metrics;
-use crate::route::{APART, EITHER, HUBS, NOWHERE, Places, Route, TOGETHER, all_read, route};
+use crate::places::{Places, all_read};
+use crate::route::{APART, EITHER, HUBS, NOWHERE, Route, TOGETHER, route};
 use crate::why;
 
 /// The service's name in `$SRV.INFO`: that of every place where such questions are answered.

@@ -15,7 +15,7 @@
 //! hub.
 //!
 //! Reading order: [`config`], [`hub`] (following one hub) with [`timing`], [`merged`] (the sums) with [`lease`],
-//! [`mod@write`], [`handler`] with [`route`], [`scatter`], [`gather`] and [`why`] (the answers), [`notices`], [`app`] (the wiring).
+//! [`mod@write`], [`handler`] with [`route`] and [`places`], [`scatter`], [`gather`] and [`why`] (the answers), [`notices`], [`app`] (the wiring).
 
 pub mod app;
 pub mod config;
@@ -27,6 +27,7 @@ mod lease;
 pub mod merged;
 mod metrics;
 mod notices;
+mod places;
 pub mod route;
 mod scatter;
 mod timing;

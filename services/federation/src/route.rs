@@ -12,11 +12,12 @@ use std::collections::BTreeSet;
 use muster_contract::changes::ChangesQuery;
 use muster_contract::groups::GroupQuery;
 use muster_contract::history::DiffQuery;
-use muster_contract::query::{ErrorBody, ErrorCode, Output, Query};
+use muster_contract::query::{ErrorBody, Output, Query};
 use muster_contract::question::{bad, one_site, read, read_of_a_point, read_query};
 use muster_contract::status::StatusQuery;
 use muster_contract::{HubName, SiteId};
 
+use crate::places::{Places, all_read, listed, nowhere};
 use crate::scatter::{ScatteredQuery, scatter};
 
 /// Questions that are answered here, or not at all.
@@ -36,16 +37,6 @@ const OF_OTHER_TYPES: [&str; 11] = [
 const LISTS: [&str; 2] = ["devices", "deployments"];
 /// The question which hubs there are, which is answered at any time.
 pub const HUBS: &str = "hubs";
-
-/// Which hub has which site, and which hubs there are.
-pub trait Places {
-    /// The hub that has a site.
-    fn hub_of(&self, site: &SiteId) -> Option<HubName>;
-    /// Names of all hubs.
-    fn hubs(&self) -> Vec<HubName>;
-    /// Hubs that were not read yet: their content is unknown.
-    fn unread(&self) -> Vec<HubName>;
-}
 
 /// The selected responder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,15 +117,6 @@ fn to_hubs(endpoint: &str, sites: &BTreeSet<SiteId>, places: &impl Places) -> Re
     }
 }
 
-/// Refuses while some hub was not read.
-///
-/// # Errors
-/// The hubs that were not read.
-pub fn all_read(places: &impl Places) -> Result<(), ErrorBody> {
-    let unread = places.unread();
-    if unread.is_empty() { Ok(()) } else { Err(not_read(&unread)) }
-}
-
 /// The parts of a question that decide who answers it.
 struct Asked {
     /// The sites it names.
@@ -211,27 +193,6 @@ fn refused(words: &str, places: &impl Places) -> ErrorBody {
         "{words} (`muster --nats-url …`); this is a federation of the hubs {}",
         listed(&places.hubs())
     ))
-}
-
-/// The refusal of a question about a site that no hub is known to have.
-pub fn nowhere(site: &SiteId, places: &impl Places) -> ErrorBody {
-    match places.unread() {
-        unread if !unread.is_empty() => not_read(&unread),
-        _ => {
-            let hubs = listed(&places.hubs());
-            let message = format!("site '{site}' has no devices at any of the hubs {hubs}");
-            ErrorBody { code: ErrorCode::NotFound, message }
-        }
-    }
-}
-
-fn not_read(hubs: &[HubName]) -> ErrorBody {
-    let message = format!("still reading what these hubs have: {}; ask again in a moment", listed(hubs));
-    ErrorBody { code: ErrorCode::NotReady, message }
-}
-
-fn listed(hubs: &[HubName]) -> String {
-    hubs.iter().map(HubName::as_str).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use muster_contract::status::{DevicePath, StatusQuery};
 use muster_contract::{ComponentName, DeploymentId, HubName, SiteId};
 use muster_domain::fold::StatusCursor;
 
-use crate::route::{Places, all_read, nowhere};
+use crate::places::{Places, all_read, nowhere};
 
 /// A question, and what of it each hub is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]

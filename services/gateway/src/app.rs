@@ -17,8 +17,9 @@ use crate::listener::{Limits, Listener};
 use crate::login::Login;
 use crate::margo;
 use crate::metrics::Metrics;
+use crate::people::People;
 use crate::people::live::Feed;
-use crate::people::{self, People};
+use crate::people::router::router;
 use crate::tls::{self, KeyPair};
 use crate::webhooks::Webhooks;
 use crate::webhooks::deliverer::{ANSWER_WITHIN, Deliverer};
@@ -90,7 +91,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
         .with_trust(trust)
         .with_webhooks(webhooks);
     supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
-    let router = people::router(people);
+    let router = router(people);
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });
     tracing::info!(people.url = format!("{scheme}://{people_addr}"), "serving people");
     Ok(Gateway { people_addr, devices_addr, metrics })

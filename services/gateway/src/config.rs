@@ -9,7 +9,7 @@ use muster_service::version::VERSION;
 
 use crate::login::settings::{LoginArgs, LoginConfig};
 use crate::margo::config::{DevicesArgs, DevicesConfig};
-use crate::people::guard::{Reach, name_and_port};
+use crate::people::hosts::{Reach, name_and_port};
 use crate::webhooks::settings::{WebhooksArgs, WebhooksConfig};
 
 const GUIDE: &str = "\
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_of_the_public_address_is_kept_and_is_https_where_people_log_in() {
+    fn the_public_address_keeps_its_scheme_and_needs_https_for_a_login() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let file = file.path().to_str().unwrap();
         let local = ["--insecure-http", "--people-addr", "127.0.0.1:8080", "--public-url"];

@@ -7,10 +7,13 @@
 //! ```
 //!
 //! A gateway keeps no state but the nonces of the last minutes: [`seal`] makes sessions that any gateway with the same key file
-//! opens. [`account`] reads the account of people from the gateway's own credentials; [`oidc`] logs people in by a provider.
+//! opens. [`account`] reads the account of people from the gateway's own credentials; [`oidc`] logs people in by a provider,
+//! [`current`] is the session of the request being answered.
 //! Without settings of a login ([`settings`]) nobody logs in, and the gateway serves the loopback alone.
 
 pub(crate) mod account;
+pub(crate) mod current;
+mod file;
 pub(crate) mod gate;
 mod nonces;
 pub(crate) mod oidc;
@@ -21,7 +24,7 @@ pub(crate) mod session;
 pub(crate) mod settings;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,18 +41,6 @@ use self::oidc::provider::ProviderError;
 use self::seal::{KeyFileError, Sealer};
 use self::session::{Access, Refused, Session, Voucher};
 use self::settings::LoginConfig;
-
-/// A file of the login cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot read {}", .path.display())]
-pub struct ReadFileError {
-    path: PathBuf,
-    source: std::io::Error,
-}
-
-fn read_file(path: &Path) -> Result<String, ReadFileError> {
-    std::fs::read_to_string(path).map_err(|source| ReadFileError { path: path.to_owned(), source })
-}
 
 /// Why the login cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -185,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_by_a_provider_ends_with_the_provider_the_account_or_a_revocation() {
+    fn a_providers_session_ends_with_provider_account_or_revocation() {
         let session = Session {
             person: OnBehalfOf::new("oidc:1a2b", "anna", "operator"),
             voucher: Voucher::Provider("https://id.example".to_owned()),

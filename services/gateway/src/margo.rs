@@ -10,7 +10,7 @@
 //! them. The gateway answers a report with success only after UPLINK has confirmed it and the bucket has recorded that.
 //!
 //! Reading order: [`svid`] and [`caller`], [`manifest`] with [`application`] and [`bundle`], [`record`] (the rules of the numbers,
-//! pure), [`store`], [`status`] and [`capabilities`], [`presence`], [`routes`]; [`trust`] is
+//! pure), [`store`], [`status`] and [`capabilities`], [`presence`] and [`heartbeat`], [`routes`]; [`trust`] is
 //! served by the listener of people. People's side shares only the
 //! listener's code.
 
@@ -19,6 +19,7 @@ pub(crate) mod bundle;
 pub(crate) mod caller;
 pub(crate) mod capabilities;
 pub(crate) mod config;
+mod heartbeat;
 pub(crate) mod manifest;
 pub(crate) mod presence;
 pub(crate) mod problems;

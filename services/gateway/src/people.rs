@@ -1,37 +1,36 @@
 //! The listener of people: pages, REST and events over everything that `muster` can ask.
 //!
-//! Every request passes [`guard`] (hosts, origins of changes, headers of answers), then the [login](gate), and a change with a key
-//! [`once`]. [`api`] is
-//! `/api/v1`, [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`]. [`emco`] is EMCO's status query.
+//! Every request passes [`guard`] (hosts, origins of changes, headers of answers), then the login, and a change with a key once
+//! ([`router`]). [`api`] is `/api/v1`, [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`]. [`emco`] is
+//! EMCO's status query. This file is what the routes share.
 
 pub(crate) mod api;
 mod emco;
 pub(crate) mod guard;
+pub(crate) mod hosts;
 pub(crate) mod live;
 pub(crate) mod page;
+pub(crate) mod router;
 pub(crate) mod watch;
 
 use std::fmt;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{Extensions, StatusCode};
-use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::http::header::HOST;
+use axum::http::{Extensions, HeaderMap, StatusCode};
 use muster_client::ask::Hub;
 use muster_service::clock::Clock;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::api::idempotency::{Answers, once};
-use self::guard::Hosts;
+use self::api::answers::Answers;
+use self::hosts::{Hosts, Reach};
 use self::live::Feed;
-use self::page::SideCache;
-use self::watch::polled::Polls;
+use self::page::side::SideCache;
+use self::watch::topics::Topics;
+use crate::login::Login;
 use crate::login::session::Session;
-use crate::login::{Login, gate, routes};
-use crate::margo::trust::{self, TrustBundle};
+use crate::margo::trust::TrustBundle;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::webhooks::Webhooks;
@@ -50,7 +49,7 @@ pub(crate) struct People {
     answers: Arc<Answers>,
     audits: Arc<Semaphore>,
     gathers: Arc<Semaphore>,
-    polls: Arc<Polls>,
+    topics: Arc<Topics>,
     stop: CancellationToken,
     metrics: Metrics,
     login: Option<Arc<Login>>,
@@ -71,7 +70,7 @@ impl People {
     ) -> Self {
         let hosts = Arc::new(Hosts::new(public_host));
         let (audits, gathers) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(GATHERS_MAX)));
-        let (side, answers, polls) = (Arc::default(), Arc::default(), Arc::default());
+        let (side, answers, topics) = (Arc::default(), Arc::default(), Arc::default());
         let (login, is_secure) = (None, false);
         Self {
             hub,
@@ -82,7 +81,7 @@ impl People {
             answers,
             audits,
             gathers,
-            polls,
+            topics,
             stop,
             metrics,
             login,
@@ -96,6 +95,12 @@ impl People {
     #[must_use]
     pub(crate) fn with_login(self, login: Option<Arc<Login>>, is_secure: bool) -> Self {
         Self { login, is_secure, ..self }
+    }
+
+    /// The same listener with another reach.
+    #[must_use]
+    pub(crate) fn with_reach(self, reach: Reach) -> Self {
+        Self { hosts: Arc::new(self.hosts.with_reach(reach)), ..self }
     }
 
     /// The same listener with the trust bundle of devices, if they are served.
@@ -120,9 +125,19 @@ impl People {
         self.login.as_ref()
     }
 
-    /// Whether the listener serves TLS itself.
-    pub(crate) const fn is_secure(&self) -> bool {
-        self.is_secure
+    /// Scheme and host of the gateway by a request that the guard has accepted.
+    ///
+    /// # Errors
+    /// A proxy ends TLS before the gateway, and the host is not the public one.
+    pub(crate) fn login_address(&self, headers: &HeaderMap) -> Result<(&'static str, String), Problem> {
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = host.unwrap_or_default().to_ascii_lowercase();
+        self.hosts.login_scheme(&host, self.is_secure).map(|scheme| (scheme, host)).ok_or_else(|| {
+            Problem::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "log in at the address of --public-url, not at another one",
+            )
+        })
     }
 
     /// The clock.
@@ -146,39 +161,5 @@ impl People {
 impl fmt::Debug for People {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("People").field("hosts", &self.hosts).finish_non_exhaustive()
-    }
-}
-
-/// All routes of people.
-pub(crate) fn router(people: People) -> Router {
-    let gated = all_routes()
-        .layer(from_fn_with_state(people.clone(), once))
-        .layer(from_fn_with_state(people.clone(), gate::gate));
-    gated.layer(from_fn_with_state(people.clone(), guard::guard)).with_state(people)
-}
-
-fn all_routes() -> Router<People> {
-    let openapi = async || ([(CONTENT_TYPE, "application/json")], api::openapi::text());
-    Router::new()
-        .route("/live", get(async || "alive\n"))
-        .route("/openapi.json", get(openapi))
-        .merge(api::router())
-        .merge(emco::router())
-        .merge(watch::router())
-        .merge(page::router())
-        .merge(routes::router())
-        .merge(trust::router())
-        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such address"))
-        .method_not_allowed_fallback(async || {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the address does not take this method")
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn no_two_routes_contradict_each_other() {
-        // The router refuses a second route of the same shape by a panic.
-        let _ = super::all_routes();
     }
 }

@@ -4,7 +4,6 @@
 //! line, field and rule of each.
 
 mod document;
-mod key;
 pub mod labels;
 mod locate;
 mod node;

@@ -211,7 +211,7 @@ mod tests {
     use crate::keys::tests::directory_of;
 
     #[tokio::test]
-    async fn the_registry_is_written_once_for_a_round_and_has_what_was_published_alone() {
+    async fn the_registry_is_written_once_a_round_with_published_renewals_alone() {
         let names = ["plant7/a", "plant7/b", "plant7/c", "plant7/d"];
         let dir = directory_of(&names, 5_000);
         let issued = || Keys::open(dir.path()).unwrap().tokens().iter().map(|token| token.issued).collect();

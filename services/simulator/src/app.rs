@@ -10,7 +10,8 @@ use muster_service::supervisor::{Stage, Supervisor};
 use serde::Serialize;
 
 use crate::chaos::{self, Summary};
-use crate::config::{self, Cli, LOG_DEFAULT, Settings};
+use crate::config::log::LOG_DEFAULT;
+use crate::config::{self, Cli, Settings};
 use crate::{demo, error, lab, line_cuts, link_proxy, result_text, run_paths};
 
 const NAME: &str = "muster-simulator";

@@ -23,6 +23,7 @@ mod script;
 mod secured;
 mod standby;
 mod summary;
+mod violation;
 mod workloads;
 
 use std::path::Path;
@@ -34,13 +35,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use self::activity::Takeovers;
-use self::checker::{CheckedCounts, Checker, Violation};
+use self::checker::{CheckedCounts, Checker};
 use self::executor::{FaultCounts, FaultExecutor};
 use self::monitor::ViewMonitor;
 use self::processes::Processes;
 use self::script::Script;
 pub use self::secured::HubSecurity;
 pub use self::summary::Summary;
+use self::violation::Violation;
 use crate::child::sweep;
 use crate::config::chaos::ChaosConfig;
 use crate::error::Error;

@@ -5,12 +5,12 @@ pub mod cut;
 pub mod demo;
 pub mod lab;
 pub mod link_proxy;
+pub mod log;
+pub mod run;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
-use muster_contract::DeviceKey;
+use clap::{Parser, Subcommand};
 use muster_service::config::{Common, Problems};
 use muster_service::version::VERSION;
 
@@ -19,18 +19,6 @@ use self::cut::CutArgs;
 use self::demo::DemoArgs;
 use self::lab::LabCommand;
 use self::link_proxy::LinkArgs;
-
-/// Marks the directory of a run, which the next run may empty; locked during the run.
-pub(crate) const MARKER: &str = ".muster-demo";
-/// The default log filter.
-pub const LOG_DEFAULT: &str = "info";
-/// The NATS server to start if no other is named.
-const NATS_SERVER_DEFAULT: &str = ".tools/nats-server";
-
-/// Most devices of a run: each is a process of its own.
-pub const DEVICES_MAX: u64 = 1000;
-/// Longest run with an end.
-pub const SECONDS_MAX: u64 = 24 * 60 * 60;
 
 /// A fleet on flaky links on this machine
 #[derive(Debug, Parser)]
@@ -79,39 +67,6 @@ pub enum Settings {
     Admit(lab::Admit),
 }
 
-/// Where a run takes place.
-#[derive(Debug, Clone)]
-pub struct RunLocation {
-    /// Directory of the run.
-    pub dir: PathBuf,
-    /// Where Muster's programs are.
-    pub programs: PathBuf,
-    /// The NATS server's program.
-    pub nats_server: PathBuf,
-}
-
-/// Where a run takes place, as typed.
-#[derive(Debug, Args)]
-pub struct RunLocationArgs {
-    /// Where Muster's programs are; beside this one if left out
-    #[arg(long, env = "MUSTER_BIN_DIR", value_name = "DIR")]
-    bin_dir: Option<PathBuf>,
-    /// The NATS server to start
-    #[arg(long, env = "MUSTER_NATS_SERVER", value_name = "FILE", default_value = NATS_SERVER_DEFAULT)]
-    nats_server: PathBuf,
-}
-
-/// How the log is written, as typed.
-#[derive(Debug, Args)]
-pub struct LogArgs {
-    /// How to write the log on standard error: text or json
-    #[arg(long, env = "MUSTER_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
-    log_format: String,
-    /// Log filter: error, warn, info, debug or trace, or per module; if omitted beside a screen, only errors
-    #[arg(long, env = "MUSTER_LOG", value_name = "FILTER", default_value = LOG_DEFAULT)]
-    log: String,
-}
-
 impl Cli {
     /// The checked settings. `seed` is used where none is given, `programs` likewise.
     ///
@@ -142,64 +97,6 @@ impl Settings {
             Self::Admit(config) => &config.common,
         }
     }
-}
-
-impl RunLocationArgs {
-    /// Refuses what was named and is not there. What is only where it is by default is looked for when it is needed.
-    fn check(self, problems: &mut Problems, dir: PathBuf, programs: PathBuf) -> RunLocation {
-        if let Some(dir) = self.bin_dir.as_ref().filter(|dir| !dir.is_dir()) {
-            problems.refuse("--bin-dir", dir.display(), "must be a directory with Muster's programs");
-        }
-        if self.nats_server != Path::new(NATS_SERVER_DEFAULT) {
-            problems.file("--nats-server", &self.nats_server.display().to_string());
-        }
-        let occupied = std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
-        if occupied && !dir.join(MARKER).is_file() {
-            let rule =
-                "is not empty and was not made by a run of this program: it would be emptied; name another";
-            problems.refuse("--dir", dir.display(), rule);
-        }
-        RunLocation { dir, programs: self.bin_dir.unwrap_or(programs), nats_server: self.nats_server }
-    }
-}
-
-impl LogArgs {
-    /// The settings of every service, for a program that is no client of the bus: its server is its own, or none.
-    fn check(self, problems: &mut Problems) -> Option<Common> {
-        let log_format = problems.parse("--log-format", &self.log_format);
-        let nats_url = problems.parse("--nats-url", "nats://127.0.0.1");
-        Some(Common {
-            nats_url: nats_url?,
-            creds: None,
-            tls_ca: None,
-            http_addr: None,
-            log_format: log_format?,
-            log_filter: self.log,
-        })
-    }
-}
-
-/// A seed as typed; `otherwise` if none is.
-fn seed(problems: &mut Problems, flag: &'static str, text: Option<&str>, otherwise: u64) -> Option<u64> {
-    let given =
-        problems.optional(flag, text, |problems, flag, text| problems.number(flag, text, 0..=u64::MAX));
-    given.map(|given| given.unwrap_or(otherwise))
-}
-
-/// A length in seconds, as typed.
-fn seconds(problems: &mut Problems, text: &str, min: u64) -> Option<Duration> {
-    problems.number("--seconds", text, min..=SECONDS_MAX).map(Duration::from_secs)
-}
-
-/// `site-1`, `site-2` and so on.
-pub fn site_names(sites: usize) -> Vec<String> {
-    (1..=sites).map(|site| format!("site-{site}")).collect()
-}
-
-/// The `number`th device of the `site`th site, both counted from 1.
-pub fn device_key(site: usize, number: usize) -> Option<DeviceKey> {
-    let (site, device) = (format!("site-{site}").parse().ok()?, format!("device-{number}").parse().ok()?);
-    Some(DeviceKey { site, device })
 }
 
 #[cfg(test)]

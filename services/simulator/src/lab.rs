@@ -17,6 +17,7 @@
 
 pub(crate) mod admit;
 mod certificate;
+pub(crate) mod files;
 mod fleet;
 pub(crate) mod prepare;
 mod site;

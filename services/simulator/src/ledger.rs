@@ -271,7 +271,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_in_quarantine_is_told_with_its_reason_also_without_a_number_and_once() {
+    fn a_quarantined_report_is_listed_once_with_reason_even_unnumbered() {
         let mut recount = Recount::default();
         recount.count(&quarantine(8, r#""epoch":7,"seq":3,"#, false));
         recount.count(&quarantine(9, "", false));

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_measurement_that_outlasts_its_time_is_counted_and_one_that_does_not_is_taken() {
+    async fn a_measurement_over_its_time_is_counted_and_another_is_recorded() {
         let (begin, stop) = (Instant::now(), CancellationToken::new());
         let until = begin + Duration::from_secs(60);
         let after = |seconds| async move {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::child;
-use crate::config::{MARKER, RunLocation};
+use crate::config::run::{MARKER, RunLocation};
 use crate::error::Error;
 
 /// The text of the marker.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_leaves_the_directory_of_one_that_is_under_way_alone_and_says_whose_it_is() {
+    fn a_run_spares_the_directory_of_a_running_one_and_names_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let first = RunPaths::prepare(&location(dir.path())).unwrap();
         let precious = dir.path().join("precious");

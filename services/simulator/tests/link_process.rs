@@ -66,7 +66,7 @@ async fn free_address() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_steady_link_carries_to_a_server_found_by_name_counts_and_ends_when_asked_to() {
+async fn a_steady_link_to_a_named_server_carries_counts_and_ends_on_request() {
     let link_proxy = Carrier::start(&[]).await;
     let mut client = TcpStream::connect(link_proxy.link).await.unwrap();
     let (mut server, _) = link_proxy.server.accept().await.unwrap();

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn q10_an_instance_that_is_none_or_several_is_refused_with_those_there_are() {
+    fn q10_an_unknown_or_ambiguous_instance_is_refused_with_the_known_ones() {
         for (instance, why) in
             [("a", "more than one revision of"), ("cc", "no revision of"), ("11", "no revision of")]
         {

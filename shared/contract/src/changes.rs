@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
-use crate::history::Point;
 use crate::ids::{DeploymentId, DeviceKey, Generation};
 use crate::notify::Stood;
+use crate::point::Point;
 use crate::query::Sites;
 use crate::view::{AsOf, Verdict};
 

@@ -13,10 +13,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
-use crate::groups::StandingPart;
 use crate::ids::{DeploymentId, LabelError, LabelKey, LabelValue, SiteId, ViewName};
 use crate::limits::SELECT_VALUES_MAX;
 use crate::pulse::HubHearing;
+use crate::standing_part::StandingPart;
 use crate::state::State;
 use crate::version::{ApiVersion, kind};
 use crate::view::{AsOf, Complete, Freshness, Split, Standing, Verdict, keyed};

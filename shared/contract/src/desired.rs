@@ -14,7 +14,6 @@ use crate::ids::{ComponentName, DeploymentId, Generation};
 use crate::labels::{self, Labels};
 use crate::limits::{COMPONENTS_MAX, DEPLOYMENTS_PER_DEVICE_MAX};
 use crate::omit;
-use crate::profile::Workload;
 use crate::requested_by::RequestedBy;
 use crate::version::{ApiVersion, kind};
 
@@ -174,7 +173,7 @@ impl ProfileType {
 pub struct Component {
     /// Its name.
     pub name: ComponentName,
-    /// The properties, by the type of the profile; [`Workload`] has them as types.
+    /// The properties, by the type of the profile.
     #[serde(default)]
     pub properties: Map<String, Value>,
 }
@@ -250,25 +249,6 @@ impl DesiredDeployment {
             return Err(Violation::at("digest", format!("says {}, its content has {digest}", self.digest)));
         }
         Ok(())
-    }
-
-    /// The components with their properties understood, in order.
-    ///
-    /// # Errors
-    /// The component and the property that cannot be understood.
-    pub fn workloads(&self) -> Result<Vec<(&Component, Workload)>, Violation> {
-        self.profile
-            .components
-            .iter()
-            .enumerate()
-            .map(|(at, component)| {
-                let workload = Workload::of(self.profile.profile_type, component);
-                Ok((
-                    component,
-                    workload.map_err(|broken| broken.within(format!("profile.components[{at}]")))?,
-                ))
-            })
-            .collect()
     }
 
     /// The rules of one entry but for its digest, which a publisher has yet to fill in.
@@ -351,8 +331,14 @@ impl Target {
     pub fn environment_variable(&self) -> Option<&str> {
         let pointer = &*self.pointer;
         let name = pointer.strip_prefix("ENV.").or_else(|| pointer.strip_prefix("env.")).unwrap_or(pointer);
-        crate::profile::is_env_name(name).then_some(name)
+        is_env_name(name).then_some(name)
     }
+}
+
+/// True for `[A-Za-z_][A-Za-z0-9_]*`.
+pub fn is_env_name(name: &str) -> bool {
+    let head = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    head && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 impl Document for DesiredState {

@@ -7,10 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::Document;
-use crate::history::Point;
 use crate::ids::{DeploymentId, LabelKey, LabelValue, ViewName};
+use crate::point::Point;
+use crate::standing_part::StandingPart;
 use crate::version::{ApiVersion, kind};
-use crate::view::{AsOf, Bounds, Complete, Counts, Retried, Split, Standing, Tally, Verdict, keyed};
+use crate::view::{AsOf, Split, Tally};
 
 /// `group.<label>.<value>`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -59,31 +60,6 @@ pub struct GroupQuery {
     /// The point in time; the present if absent. Defined views exist for the present only.
     #[serde(flatten)]
     pub point: Point,
-}
-
-/// Counts over standings, with the verdict on them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct StandingPart {
-    /// The verdict on them alone.
-    pub verdict: Verdict,
-    /// Those that shall be.
-    pub targets: u64,
-    /// Those that shall not be and still are.
-    pub leaving: u64,
-    /// Targets past their deadline.
-    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
-    pub overdue: u64,
-    /// Targets that are tried again after an error.
-    #[serde(default, skip_serializing_if = "Retried::is_nothing")]
-    pub retried: Retried,
-    /// Targets by standing and freshness.
-    #[schemars(schema_with = "keyed::<Standing, Split>")]
-    pub counts: Counts,
-    /// The bounds of the truth.
-    pub converged: Bounds,
-    /// The number of targets with a known standing.
-    pub complete: Complete,
 }
 
 /// Answer of `muster.query.labels`: what devices are grouped by.

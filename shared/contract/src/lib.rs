@@ -8,8 +8,9 @@
 //! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
 //! [`pulse`], [`partition`], [`presence`] (which repeats a [`desired_refusal`] and the term of a [`token`]), [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
-//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], the address of a [webhook](WebhookUrl), the records
-//! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`canonical`] computes their digests.
+//! [`lag`], [`validity`], a [`point`] of the past, [`history`], [`changes`], [`actions`] and [`notify`], the address of a [webhook](WebhookUrl), the records
+//! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`field_path`] finds
+//! the line of a field, [`canonical`] computes digests.
 
 pub mod actions;
 pub mod canonical;
@@ -23,7 +24,9 @@ pub mod defined;
 pub mod desired;
 pub mod desired_refusal;
 pub mod dictionary;
+mod duration_text;
 pub mod fact;
+pub mod field_path;
 pub mod groups;
 pub mod headers;
 pub mod history;
@@ -44,6 +47,7 @@ pub mod packed;
 pub mod partition;
 pub mod parts;
 pub mod plans;
+mod point;
 pub mod presence;
 pub mod profile;
 pub mod pulse;
@@ -57,6 +61,7 @@ mod requested_by;
 pub mod retry;
 pub mod rollout;
 pub mod silence;
+pub mod standing_part;
 pub mod state;
 pub mod status;
 pub mod subjects;

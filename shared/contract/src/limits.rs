@@ -307,3 +307,6 @@ const _: () = {
     assert!(TOKEN_INCIDENT_INTERVAL.as_secs() < REASSERT_AFTER.as_secs());
     assert!(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60 < LEDGER_AGE_MAX.as_secs());
 };
+
+/// Values of one filter of a question.
+pub const FILTER_VALUES_MAX: usize = 100;

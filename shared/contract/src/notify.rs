@@ -18,9 +18,10 @@ use serde_json::Value;
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
 use crate::ids::{ComponentName, DeploymentId, HubName, SiteId, SubscriptionName};
+use crate::limits::FILTER_VALUES_MAX;
 use crate::pulse::HubHearing;
 use crate::query::Output;
-use crate::status::{AppStatus, Axis, DevicePath, FILTER_VALUES_MAX, Rollup, StatusQuery, TargetStatus};
+use crate::status::{AppStatus, Axis, DevicePath, Rollup, StatusQuery, TargetStatus};
 use crate::version::{ApiVersion, kind};
 use crate::view::{AsOf, DeploymentView, Verdict};
 

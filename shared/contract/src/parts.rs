@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::Digest;
 use crate::decode::Document;
-use crate::groups::StandingPart;
 use crate::ids::{ComponentName, HubName, LabelKey, LabelValue};
 use crate::pulse::HubHearing;
 use crate::silence::SilentSites;
+use crate::standing_part::StandingPart;
 use crate::state::State;
 use crate::version::{ApiVersion, kind};
 use crate::view::{AsOf, Complete, ErrorCount, Split};

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::canonical::Digest;
 use crate::decode::Violation;
-use crate::desired::{Component, ProfileType};
+use crate::desired::{Component, DesiredDeployment, ProfileType, is_env_name};
 
 /// Readiness by staying up: how long, where nothing is said.
 pub const UPTIME_DEFAULT: Duration = Duration::from_secs(1);
@@ -94,6 +94,27 @@ impl Workload {
     }
 }
 
+impl DesiredDeployment {
+    /// The components with their properties understood, in order.
+    ///
+    /// # Errors
+    /// The component and the property that cannot be understood.
+    pub fn workloads(&self) -> Result<Vec<(&Component, Workload)>, Violation> {
+        self.profile
+            .components
+            .iter()
+            .enumerate()
+            .map(|(at, component)| {
+                let workload = Workload::of(self.profile.profile_type, component);
+                Ok((
+                    component,
+                    workload.map_err(|broken| broken.within(format!("profile.components[{at}]")))?,
+                ))
+            })
+            .collect()
+    }
+}
+
 fn typed<T: DeserializeOwned>(properties: &Map<String, Value>) -> Result<T, Violation> {
     serde_path_to_error::deserialize(properties).map_err(|error| match error.path().to_string().as_str() {
         "." => Violation::at("properties", error.inner()),
@@ -169,12 +190,6 @@ impl Process {
     pub fn stop_timeout(&self) -> Duration {
         self.stop_timeout.unwrap_or(STOP_TIMEOUT_DEFAULT)
     }
-}
-
-/// True for `[A-Za-z_][A-Za-z0-9_]*`.
-pub fn is_env_name(name: &str) -> bool {
-    let head = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
-    head && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 /// When a process counts as ready.

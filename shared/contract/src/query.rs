@@ -14,16 +14,15 @@ use serde_json::{Map, Value};
 
 use crate::desired_refusal::DesiredRefusal;
 use crate::fact::{Account, DeadlineFact, Incident};
-use crate::history::Point;
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq};
-use crate::limits::RETRIES_MAX;
+use crate::limits::{FILTER_VALUES_MAX, RETRIES_MAX};
 use crate::liveness::{holds, is_so};
+use crate::point::Point;
 use crate::pulse::HubHearing;
 use crate::ranges::SeqRanges;
 use crate::retry::Retry;
 use crate::silence::SilentSites;
 use crate::state::{ComponentStatus, DeploymentStatus, State};
-use crate::status::FILTER_VALUES_MAX;
 use crate::view::{AsOf, DeploymentView, Freshness, Standing, Verdict, keyed};
 
 pub use errors::{ErrorBody, ErrorCode, ErrorReply};

@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::history::Point;
 use crate::ids::{DeploymentId, SiteId};
 use crate::keys::check_keys;
 use crate::limits::MESSAGE_BYTES_MAX;
+use crate::point::Point;
 use crate::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX, Query};
 use crate::status::check_filter_size;
 

@@ -7,23 +7,22 @@ mod cron;
 mod decisions;
 mod percent;
 mod policy;
+mod policy_time;
 mod release;
 mod wave;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
 use crate::ids::{DeploymentId, DeviceKey, Generation};
 use crate::labels::{self, Labels};
 use crate::limits::{MESSAGE_BYTES_MAX, ROLLOUT_BYTES_MAX, WAVES_MAX};
-use crate::profile::parse_duration;
 use crate::query::SomeDevices;
 use crate::version::{ApiVersion, kind};
 
@@ -80,20 +79,6 @@ pub struct Rollout {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = WINDOWS_MAX))]
     pub windows: Vec<Window>,
-}
-
-pub(crate) mod duration_text {
-    use super::*;
-
-    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        let text = SignedDuration::try_from(*time).map_err(serde::ser::Error::custom)?;
-        to.collect_str(&format_args!("{text:#}"))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
-        parse_duration(&text).map_err(serde::de::Error::custom)
-    }
 }
 
 impl Document for Rollout {

@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::Digest;
 use crate::desired::Source;
-use crate::history::Point;
 use crate::ids::{ComponentName, DeploymentId, DeviceKey, DeviceKeyError, Generation, SiteId};
+use crate::limits::FILTER_VALUES_MAX;
 use crate::manifest::Manifest;
+use crate::point::Point;
 use crate::pulse::HubHearing;
 use crate::query::{LastReport, Output};
 use crate::retry::RetrySummary;
@@ -27,8 +28,6 @@ use crate::view::{AsOf, Counts, Freshness, Retried, Standing, Verdict, keyed};
 pub use self::axes::{Actuation, Deployed, KStatus, Ready, Reconcile, Strategy};
 pub use self::merge::{place_of, placed};
 
-/// Values of one filter.
-pub const FILTER_VALUES_MAX: usize = 100;
 /// Standings that one request looks at; what is beyond comes with the next page. It bounds how long a question keeps the
 /// fold waiting.
 pub const LOOKED_AT_MAX: usize = 2_000;

@@ -404,7 +404,7 @@ fn each_verdict_names_its_facts() {
 }
 
 #[test]
-fn a_stopped_deployment_is_neither_green_nor_failing_and_why_names_the_stop() {
+fn a_stopped_deployment_is_not_green_nor_failing_and_why_names_the_stop() {
     let mut ledger = Ledger::default();
     let web: DeploymentId = "web".parse().unwrap();
     ledger.desired("north/a", 2, &[("web", 2)]);

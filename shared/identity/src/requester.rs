@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_asks_for_a_person_and_changes_something_for_an_operator_alone() {
+    fn a_gateway_asks_for_any_person_and_changes_for_an_operator_alone() {
         let user =
             |role| Requester::User { key: "UG".to_owned(), name: "gateway-1".to_owned(), role: Some(role) };
         let person = |role: &str| OnBehalfOf::new("UANNA", "anna", role);

@@ -48,7 +48,7 @@ async fn hearts_beat_with_epoch_head_and_generation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_carries_the_guard_of_its_stream_and_nothing_that_its_document_says() {
+async fn a_report_has_the_guard_of_its_stream_and_no_header_of_its_content() {
     let hub = Hub::start().await;
     let agent = hub.agent().await;
     agent.until_all_sent(1).await;

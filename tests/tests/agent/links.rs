@@ -113,7 +113,7 @@ async fn a_link_that_drops_the_hubs_answers_is_found_within_two_heartbeats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_answers_nothing_but_pings_gets_a_new_client_and_loses_no_report() {
+async fn a_server_that_answers_only_pings_gets_a_new_client_and_no_loss() {
     let hub = Hub::start().await;
     let way = Mute::open(hub.address()).await;
     let dir = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ async fn an_agent_started_offline_runs_its_last_accepted_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outside_of_the_polling_hours_reports_flow_and_no_desired_state_is_taken() {
+async fn outside_polling_hours_reports_flow_and_no_desired_state_is_accepted() {
     let hub = Hub::start().await;
     let dir = tempfile::tempdir().unwrap();
     let mut config = hub.config(&dir);

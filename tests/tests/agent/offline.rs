@@ -8,7 +8,7 @@ fn stumbling() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_an_outage_the_truth_comes_first_and_the_history_after_it_in_order() {
+async fn after_an_outage_the_newest_state_comes_first_then_history_in_order() {
     let mut hub = Hub::start().await;
     let agent = hub.agent().await;
     hub.desire(&document(1, &[("a", 1, stumbling()), ("b", 1, stumbling())])).await;
@@ -95,7 +95,7 @@ async fn an_agent_without_a_hub_runs_what_it_last_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_comes_before_the_streams_waits_for_them_and_may_end_meanwhile() {
+async fn an_agent_started_before_the_streams_waits_and_may_end_meanwhile() {
     let hub = Hub::without_streams().await;
     let connected = |agent: &Agent| agent.handle.is_connected();
     let agent = hub.agent().await;

@@ -213,7 +213,7 @@ async fn what_the_stream_has_seen_counts_as_stored_and_is_stored_once() {
 }
 
 #[tokio::test]
-async fn a_message_refused_for_good_ends_the_batch_before_it_and_takes_none_with_it() {
+async fn a_message_refused_for_good_ends_the_batch_and_no_other_is_lost() {
     let server = Server::start();
     let bus = keeping_all(&server).await;
     for bad in [1, 40] {
@@ -247,7 +247,7 @@ async fn a_message_refused_for_good_ends_the_batch_before_it_and_takes_none_with
 }
 
 #[tokio::test]
-async fn a_full_share_refuses_one_device_and_its_batches_go_on_once_there_is_room() {
+async fn a_full_share_refuses_one_device_until_its_batches_have_room_again() {
     const SHARE: u64 = UPLINK_SHARE as u64;
     let server = Server::start();
     let bus = converged(&server).await;

@@ -64,7 +64,7 @@ async fn a_watch_shows_the_present_and_then_every_change_over_a_crash() {
 }
 
 #[tokio::test]
-async fn a_watch_of_a_bucket_that_is_made_anew_tells_also_what_is_not_in_it_any_more() {
+async fn a_watch_of_a_recreated_bucket_reports_also_the_removed_keys() {
     let server = Server::start();
     let bus = converged(&server).await;
     for key in ["deployment.web", "deployment.gone", "fleet"] {

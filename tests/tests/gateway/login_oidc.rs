@@ -51,7 +51,7 @@ async fn logged_in(addr: SocketAddr) -> (Browser, Answer) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_logs_people_in_with_the_role_of_its_claim_and_as_viewers_without() {
+async fn a_provider_logs_people_in_with_the_claimed_role_or_as_viewers() {
     let provider = Provider::start();
     let (stage, addr) = started(&provider).await;
     assert!(Browser::default().get(addr, "/login").await.body.contains("/login/oidc"));

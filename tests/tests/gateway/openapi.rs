@@ -11,7 +11,7 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
                       response_headers_conformance,negative_data_rejection,unsupported_method";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_made_from_the_openapi_document_get_the_answers_that_it_describes() {
+async fn requests_made_from_the_openapi_document_get_the_described_answers() {
     let (system, addr) = served().await;
     let document = format!("http://{addr}/openapi.json");
     let output = Command::new(program("schemathesis"))

@@ -80,7 +80,7 @@ fn filled(path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_read_route_of_the_openapi_document_answers_and_refuses_unknown_parameters() {
+async fn every_read_route_in_openapi_answers_and_refuses_unknown_parameters() {
     let (system, addr) = served().await;
     let document = get(addr, "/openapi.json").await.unwrap().json();
     assert_eq!(document["openapi"], "3.1.0");

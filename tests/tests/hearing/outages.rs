@@ -33,7 +33,7 @@ async fn valid_to(system: &System, key: &str) -> Timestamp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ledger_that_takes_nothing_ends_the_validity_of_every_view_until_it_takes_facts() {
+async fn a_ledger_that_refuses_facts_ends_the_validity_of_views_meanwhile() {
     let (mut system, device) = converged_on_one().await;
     let mut watch = Watch::start(&system, &[]);
     watch.line_with("converged").await;
@@ -236,7 +236,7 @@ async fn page_says(address: SocketAddr, status: u16, words: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_reader_of_the_bucket_shows_within_the_validity_that_the_rollup_was_killed() {
+async fn each_reader_of_the_bucket_shows_a_killed_rollup_within_the_validity() {
     let (mut system, _) = converged_with(&[(ROLLUP, &["--view-validity", VALIDITY.0])]).await;
     let mut watch = Watch::start(&system, &[]);
     watch.line_with("converged").await;

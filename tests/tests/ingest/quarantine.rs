@@ -164,7 +164,7 @@ async fn a_report_without_room_stays_missing_and_comes_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_good_report_of_a_quarantined_number_is_a_fork_over_a_kill_and_both_are_kept() {
+async fn a_good_report_of_a_quarantined_number_is_a_fork_and_both_are_kept() {
     let mut hub = Hub::start(&[]).await;
     let key = device("press-4");
     hub.send(&key, &status(1, 1, 3)).await;
@@ -204,7 +204,7 @@ async fn two_rejected_contents_of_a_number_are_both_kept_over_a_kill() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn quarantine_at_its_bytes_refuses_reports_of_every_device_and_tells_the_hub() {
+async fn quarantine_at_its_bytes_refuses_all_reports_as_an_incident_of_the_hub() {
     let hub = Hub::start(&[]).await;
     hub.started(1).await;
     let state = hub.bus.stream_state(stream::QUARANTINE).await.unwrap();

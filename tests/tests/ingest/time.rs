@@ -80,7 +80,7 @@ async fn a_device_is_fresh_while_it_sends_heartbeats_and_stale_after_its_lease()
 }
 
 #[tokio::test]
-async fn neither_a_restart_of_ingest_nor_of_the_server_makes_a_living_device_stale() {
+async fn no_restart_of_ingest_or_the_server_makes_a_living_device_stale() {
     let mut hub = Hub::start(&["--lease", "3s"]).await;
     let key = device("press-4");
     let heart = Heart::of(&hub, &key, 0);

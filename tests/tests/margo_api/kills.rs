@@ -79,14 +79,14 @@ async fn dies_at(step: usize, cut: Cut, is_repeated: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_dies_before_any_step_loses_and_doubles_no_repeated_status() {
+async fn a_gateway_killed_before_any_step_loses_and_doubles_no_repeated_status() {
     for step in 1..=STEPS {
         dies_at(step, Cut::Before, true).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_dies_after_any_step_loses_and_doubles_no_repeated_status() {
+async fn a_gateway_killed_after_any_step_loses_and_doubles_no_repeated_status() {
     for step in 1..=STEPS {
         dies_at(step, Cut::After, true).await;
     }

@@ -134,7 +134,7 @@ fn apply(device: &str, id: &str) -> Request {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_whose_git_is_stuck_does_not_undo_the_newer_commit_of_another() {
+async fn a_publisher_with_a_stuck_git_does_not_undo_anothers_newer_commit() {
     let stage = Stage::new().await;
     stage.device("a/one");
     stage.write("fleet/log.yaml", "log", "old");

@@ -35,7 +35,7 @@ async fn sequences(stage: &Stage) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ledger_up_to_the_sequence_that_is_told_holds_every_document_of_the_commit() {
+async fn ledger_up_to_the_reported_sequence_holds_all_documents_of_a_commit() {
     let stage = Stage::new().await;
     stage.write("fleet/log.yaml", "log", "first");
     (0..MANY).for_each(|at| stage.device(&format!("a/device-{at}")));

@@ -102,7 +102,7 @@ async fn garbage_as_the_last_thing_the_ledger_saw_hides_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_generation_started_anew_before_is_lifted_above_the_ones_the_device_has() {
+async fn a_generation_that_began_anew_is_raised_above_those_of_the_device() {
     let stage = Stage::new().await;
     let publisher = stage.publisher_without_git().await;
     publish(&stage, "a/one", 4).await;
@@ -118,7 +118,7 @@ async fn a_generation_started_anew_before_is_lifted_above_the_ones_the_device_ha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_that_is_past_everything_the_hub_knows_gets_its_state_again_above() {
+async fn a_device_ahead_of_the_hub_gets_its_state_again_with_a_higher_number() {
     let stage = Stage::new().await;
     stage.write("sites/a/one/web.yaml", "web", "git");
     let commit = stage.commit().await;

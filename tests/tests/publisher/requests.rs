@@ -203,7 +203,7 @@ async fn a_commit_blocked_by_a_request_is_published_after_its_rollback() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_git_has_forgotten_what_it_said_a_fallback_waits_for_a_good_commit() {
+async fn without_gits_earlier_commit_a_fallback_waits_for_a_good_commit() {
     let stage = Stage::new().await;
     stage.write("sites/a/one/web.yaml", "web", "git");
     let good = stage.commit().await;

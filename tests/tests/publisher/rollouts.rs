@@ -195,7 +195,7 @@ async fn a_request_on_a_governed_device_lets_no_held_change_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_rollout_refuses_the_commit_and_a_publisher_may_ignore_rollouts() {
+async fn a_bad_rollout_refuses_the_commit_and_a_publisher_may_ignore_rollouts() {
     let (stage, publisher, _) = held().await;
     stage.repository.write("sites/a/rollout.yaml", &format!("{ROLLOUT}blueGreen: true\n")).unwrap();
     let problems = publisher.refused(&stage.commit().await).await;
@@ -270,7 +270,7 @@ async fn a_release_without_devices_or_with_a_misspelt_key_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn targets_of_an_earlier_commit_are_those_that_it_wants_without_what_devices_have() {
+async fn targets_of_an_earlier_commit_are_its_own_without_contents_of_devices() {
     let (stage, publisher, earlier) = held().await;
     let then = targets(&stage, "web").await;
     stage.repository.write("sites/a/rollout.yaml", &ROLLOUT.replace("a/one", "a/two")).unwrap();

@@ -86,7 +86,7 @@ async fn a_stopped_pulse_is_one_fact_of_two_rollups_until_it_resumes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rollup_that_finds_no_pulse_knows_for_how_long_the_partition_has_an_owner() {
+async fn a_rollup_without_a_pulse_knows_how_long_the_partition_has_an_owner() {
     let hub = Hub::start().await;
     small_fleet(&hub).await;
     let owner = LedgerSubject::Owner { partition: partition(), fence: 0 }.to_string();

@@ -48,7 +48,7 @@ async fn incident_of(bus: &Bus, subject: &str) -> IncidentKind {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fifth_connection_of_a_key_ends_the_oldest_in_time_and_disturbs_nobody() {
+async fn a_fifth_connection_of_a_key_ends_the_oldest_and_disturbs_no_other() {
     let hub = Guarded::start_plain();
     let (bus, system) = (ingest(&hub).await, system_bus(&hub).await);
     let _ingest = watched(&hub);
@@ -87,7 +87,7 @@ async fn a_fifth_connection_of_a_key_ends_the_oldest_in_time_and_disturbs_nobody
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_open_before_the_watcher_came_is_found_and_replicas_of_a_service_stay() {
+async fn connections_older_than_the_watcher_are_found_and_replicas_stay() {
     let hub = Guarded::start_plain();
     let (bus, system) = (ingest(&hub).await, system_bus(&hub).await);
     let replicas: Vec<_> =

@@ -98,7 +98,7 @@ async fn a_device_reaches_through_its_sites_server_what_it_reaches_at_the_hub() 
 }
 
 #[tokio::test]
-async fn while_the_hub_is_out_of_reach_a_report_is_refused_at_once_and_taken_afterwards() {
+async fn while_the_hub_is_unreachable_a_report_is_refused_and_later_accepted() {
     let mut stage = Stage::start().await;
     let leaf = Site::start(&stage.hub, &site("harbour"));
     let device = connect(leaf.device_config(&stage.hub, &key("harbour/crane"))).await;
@@ -125,7 +125,7 @@ async fn a_device_of_another_site_is_let_in_and_reaches_nothing() {
 }
 
 #[tokio::test]
-async fn a_site_that_is_taken_over_reaches_nothing_of_another_site_or_of_the_hub() {
+async fn a_compromised_site_reaches_nothing_of_another_site_or_of_the_hub() {
     let stage = Stage::start().await;
     let leaf = Site::taken_over(&stage.hub, &site("harbour"));
     let attacker = connect(BusConfig::service(leaf.server.url(), "attacker")).await;

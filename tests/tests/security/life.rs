@@ -117,7 +117,7 @@ async fn a_revocation_that_no_server_heard_is_said_and_pushed_later() {
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_before_its_end_without_a_restart_and_no_report_is_lost() {
+async fn a_token_is_renewed_in_time_without_a_restart_and_no_report_is_lost() {
     let hub = Guarded::start();
     let streams = ingest(&hub).await;
     let agent = Agent::start(&hub, &device("press-4"));

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_credentials_on_an_open_server_make_no_mirrors_and_the_log_says_so() {
+async fn readers_credentials_on_an_open_server_make_no_mirrors_and_a_log_line() {
     let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
     let auth = dir.path().join("auth");
     let made = Command::new(program("muster")).args(["auth", "init", "--dir"]).arg(&auth).output().unwrap();

@@ -20,7 +20,7 @@ async fn ask(hub: &Guarded, role: Role, verb: &str, request: &Value) -> Result<V
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approver_approves_operations_by_the_proven_key_and_changes_nothing_else() {
+async fn an_approver_approves_operations_by_the_proven_key_and_no_more() {
     let hub = Guarded::start_plain();
     let creds = hub.creds(Role::Scheduler).display().to_string();
     let _planner = start_service(&hub, Role::Planner, PLANNER, &["--plans-creds", &creds]);

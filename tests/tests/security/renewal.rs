@@ -60,7 +60,7 @@ async fn a_connected_device_gets_a_new_token_and_outlives_the_old_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_for_another_key_or_by_another_signer_is_refused_and_the_one_in_use_stays() {
+async fn a_token_of_another_key_or_signer_is_refused_and_the_one_in_use_stays() {
     let hub = Guarded::start();
     let streams = ingest(&hub).await;
     let agent = Agent::start(&hub, &device("press-4"));

@@ -42,7 +42,7 @@ fn age(hub: &Guarded, seconds: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewer_renews_a_device_that_is_in_without_a_person_and_none_that_was_revoked() {
+async fn a_renewer_renews_an_enrolled_device_alone_and_no_revoked_one() {
     let hub = Guarded::start();
     let streams = ingest(&hub).await;
     hub.enroll(&device("press-5"), SHORT);
@@ -63,7 +63,7 @@ async fn a_renewer_renews_a_device_that_is_in_without_a_person_and_none_that_was
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_cannot_be_renewed_is_an_incident_of_its_device_before_it_ends() {
+async fn a_token_that_cannot_be_renewed_is_a_device_incident_before_its_end() {
     let hub = Guarded::start();
     let bus = ingest(&hub).await;
     let _ingest = start_service(&hub, Role::Ingest, INGEST, &[]);

@@ -29,7 +29,7 @@ async fn ask(hub: &Guarded, role: Role, request: &Value) -> Result<Value, String
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_counts_by_the_proven_key_and_neither_viewer_nor_planner_gives_one() {
+async fn an_approval_counts_by_proven_key_and_no_viewer_or_planner_gives_one() {
     let hub = Guarded::start_plain();
     let repository = Repository::create(hub.dir().join("repository")).await.unwrap();
     write_devices(&repository, &[device("press-4")]).unwrap();

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_generation_of_an_unreadable_document_and_a_bounded_message() {
+    fn a_refusal_names_the_generation_of_a_bad_document_and_a_short_message() {
         let now = Timestamp::UNIX_EPOCH;
         let unknown = format!(r#"{{"generation":7,"kind":"{}"}}"#, "x".repeat(1_000));
         let of = |payload: &[u8]| refusal(&rejected(payload), payload, None, now);

@@ -251,7 +251,7 @@ fn registry_with(signed_digest: &dyn Fn(Digest) -> Digest, sign: &dyn Fn(&[u8]) 
 }
 
 #[tokio::test]
-async fn an_artifact_needs_a_signature_of_its_own_manifest_by_a_key_of_the_device() {
+async fn an_artifact_needs_a_signature_of_its_manifest_by_a_key_of_the_device() {
     let (signer, other) = (Signer::new(), Signer::new());
     let own = |digest| digest;
     let foreign = |_| Digest::of_bytes(b"another artifact");

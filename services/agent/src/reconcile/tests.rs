@@ -205,7 +205,7 @@ async fn a_newer_version_cancels_the_older_while_it_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_content_under_a_newer_target_is_confirmed_without_touching_anything() {
+async fn the_same_content_under_a_newer_target_is_confirmed_untouched() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
     trial.until("web@1 installed: ui=installed").await;
@@ -276,7 +276,7 @@ async fn a_type_that_the_runtime_does_not_know_fails_as_a_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn constraints_that_the_device_does_not_meet_fail_as_a_whole_with_the_reason() {
+async fn unmet_constraints_fail_a_deployment_as_a_whole_with_the_reason() {
     let mut trial = Trial::new();
     let asking_for = |memory: &str, generation: u64| {
         let constraints = serde_json::json!({"capacityRequirements": {"memory": memory}});
@@ -390,7 +390,7 @@ async fn an_agent_that_ends_stops_its_workloads_if_so_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m41_a_runtime_that_is_wedged_in_a_start_is_given_up_said_so_and_tried_again() {
+async fn m41_a_runtime_that_hangs_in_a_start_is_given_up_reported_and_retried() {
     let mut trial = Trial::new();
     trial.runtime.slow("web/db", Duration::from_secs(12 * 60 * 60));
     let mut entry = deployment("web", 1, &["db"]);

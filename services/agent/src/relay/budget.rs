@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_and_a_report_larger_than_the_bucket_go_and_the_backlog_pays_for_them() {
+    fn a_heartbeat_or_report_beyond_the_bucket_goes_and_the_backlog_pays() {
         let begin = Instant::now();
         let mut budget = budget(begin);
         assert_eq!(budget.allowance(begin), Allowance::Bytes(SECOND), "the bucket begins full");

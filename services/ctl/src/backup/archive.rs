@@ -8,68 +8,18 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use muster_bus::SnapshotHead;
-use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::error::BackupError;
+use super::manifest::{FORMAT, MANIFEST, Manifest, SavedFile};
 
-/// The version of the directory's layout.
-pub const FORMAT: u64 = 1;
-/// The file that is written last.
-pub const MANIFEST: &str = "manifest.json";
 const SECRET: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 /// Ends the name of a directory that is not whole yet.
 const UNFINISHED: &str = ".unfinished";
 const READ_BYTES: usize = 256 * 1024;
-
-/// The contents of a backup.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Manifest {
-    /// The version of the layout.
-    pub format: u64,
-    /// The release that made it.
-    pub made_by: String,
-    /// When it was begun.
-    pub created_at: Timestamp,
-    /// The streams, in the order in which they were copied.
-    pub streams: Vec<SavedStream>,
-    /// The directory of keys; empty if it was left out.
-    pub keys: Vec<SavedFile>,
-    /// The databases of a rollup; empty if they were left out.
-    pub rollup: Vec<SavedFile>,
-}
-
-/// A copied stream.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SavedStream {
-    /// Its name.
-    pub name: String,
-    /// Its settings and counts.
-    #[serde(flatten)]
-    pub head: SnapshotHead,
-    /// Its file.
-    pub file: SavedFile,
-}
-
-/// A copied file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SavedFile {
-    /// Its path below the backup.
-    pub path: String,
-    /// Its bytes.
-    pub bytes: u64,
-    /// The digest of its bytes.
-    pub digest: String,
-    /// The access mode of the original.
-    pub mode: u32,
-}
 
 /// The manifest with its own digest.
 #[derive(Serialize, Deserialize)]

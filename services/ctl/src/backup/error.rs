@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use muster_bus::SnapshotError;
 
-use super::archive::{FORMAT, MANIFEST};
+use super::manifest::{FORMAT, MANIFEST};
 
 /// Why a backup is not made, or not restored.
 #[derive(Debug, thiserror::Error)]

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 
 use muster_contract::Timestamp;
 
-use super::archive::{
-    Draft, SavedFile, for_each_part, private_folder, refuse_if_there, sync_parent, unfinished,
-};
+use super::archive::{Draft, for_each_part, private_folder, refuse_if_there, sync_parent, unfinished};
 use super::error::BackupError;
+use super::manifest::SavedFile;
 
 /// Folders of the backup.
 /// Folders of the backup.

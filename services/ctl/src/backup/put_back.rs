@@ -14,9 +14,11 @@ use muster_contract::subjects::stream;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::archive::{self, Manifest, SavedStream, refuse_if_there};
+use super::archive::{self, refuse_if_there};
+use super::error::BackupError;
+use super::manifest::{Manifest, SavedStream};
 use super::save::StreamSummary;
-use super::{BackupContext, BackupError, SENT_AGAIN, files};
+use super::{BackupContext, SENT_AGAIN, files};
 use crate::config::RestoreArgs;
 use crate::error::CtlError;
 use crate::render::format::bytes_text;

@@ -9,8 +9,10 @@ use muster_service::VERSION;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::archive::{Draft, FORMAT, Manifest, SavedStream};
-use super::{BackupContext, BackupError, SAVED, SENT_AGAIN, files};
+use super::archive::Draft;
+use super::error::BackupError;
+use super::manifest::{FORMAT, Manifest, SavedStream};
+use super::{BackupContext, SAVED, SENT_AGAIN, files};
 use crate::auth::lock_keys;
 use crate::config::BackupArgs;
 use crate::error::CtlError;

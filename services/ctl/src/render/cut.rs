@@ -1,9 +1,17 @@
 //! Text cut to a width, as a terminal counts it. What was cut is marked by `…`.
 
+use muster_contract::canonical::Digest;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+/// Characters of a digest that tell it apart for a person.
+const DIGEST_WIDTH: usize = 20;
 const MARK: char = '…';
 const ESCAPE: char = '\x1b';
+
+/// The beginning of a digest, which tells it apart for a person.
+pub fn short(digest: &Digest) -> String {
+    end(&digest.to_string(), DIGEST_WIDTH)
+}
 
 /// The beginning of a text.
 pub fn end(text: &str, width: usize) -> String {

@@ -1,6 +1,7 @@
 //! Words for numbers, times and states, and the cleaning of words that devices say.
 
 use muster_contract::Timestamp;
+use muster_contract::query::SomeDevices;
 use muster_contract::state::State;
 use muster_contract::view::{AsOf, Counts, Freshness, Standing};
 
@@ -34,6 +35,15 @@ pub fn span(seconds: u64) -> String {
 /// `1 device`, `2 devices`.
 pub fn plural(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
+/// The names of the first devices, and the number of the others.
+pub fn names(devices: &SomeDevices) -> String {
+    let named: Vec<_> = devices.first.iter().map(ToString::to_string).collect();
+    match devices.count.saturating_sub(named.len() as u64) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
 }
 
 /// How many of all are behind a page that shows some. Nobody knows it of a later page, because a page does not say how many
@@ -219,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_message_the_first_and_the_last_lines_are_shown_without_what_is_no_text() {
+    fn a_long_message_is_shown_by_its_first_and_last_lines_as_clean_text() {
         let message =
             format!("exit code 3; stderr: start\n{}\u{fffd}\u{fffd}\u{1}x\u{fffd}end", "line\n".repeat(40));
         let shown = excerpt(&message);

@@ -1,6 +1,7 @@
 //! Groups of devices by label.
 
-use muster_contract::groups::{GroupLine, GroupsAnswer, LabelsAnswer, StandingPart};
+use muster_contract::groups::{GroupLine, GroupsAnswer, LabelsAnswer};
+use muster_contract::standing_part::StandingPart;
 use muster_contract::view::Split;
 
 use super::colour::{self, BAD, UNSURE};

@@ -2,13 +2,12 @@
 
 use std::fmt::Write as _;
 
-use muster_contract::query::{
-    GitStatus, HeldBack, Problem, PublishAnswer, PublisherStatus, RefusedCommit, SomeDevices,
-};
+use muster_contract::query::{GitStatus, PublishAnswer, PublisherStatus, RefusedCommit};
 use muster_contract::{DeviceKey, Timestamp};
 
 use super::colour::{BAD, styled};
-use super::format::{age, clean, plural};
+use super::commit::problems_of;
+use super::format::{age, clean, names, plural};
 
 /// The publisher's sources.
 pub fn status(status: &PublisherStatus, now: Timestamp) -> String {
@@ -48,15 +47,6 @@ fn devices(status: &PublisherStatus) -> String {
         );
     }
     text
-}
-
-/// The names of the first devices, and the number of the others.
-pub(super) fn names(devices: &SomeDevices) -> String {
-    let named: Vec<_> = devices.first.iter().map(ToString::to_string).collect();
-    match devices.count.saturating_sub(named.len() as u64) {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
-    }
 }
 
 fn source(git: &GitStatus, now: Timestamp) -> String {
@@ -100,16 +90,6 @@ fn source(git: &GitStatus, now: Timestamp) -> String {
     text
 }
 
-/// That a commit which somebody waits for is not on every device, and why.
-pub fn held_back(held_back: &HeldBack) -> String {
-    let head = format!(
-        "commit {} is published, but not to {}, which keep what they have",
-        clean(&held_back.revision),
-        names(&held_back.devices)
-    );
-    format!("{head}:\n{}", problems_of(&held_back.problems))
-}
-
 /// A refused commit with everything that is wrong with it, each problem as `file:line: field: rule`.
 fn refusal(refused: &RefusedCommit) -> String {
     let problems = plural(refused.problems.len() as u64, "problem");
@@ -117,25 +97,6 @@ fn refusal(refused: &RefusedCommit) -> String {
     let mut text = format!("{}\n", styled(BAD, &head));
     text += &problems_of(&refused.problems);
     text
-}
-
-fn problems_of(problems: &[Problem]) -> String {
-    let mut text = String::new();
-    for problem in problems {
-        let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let place = format!("{}{line}", clean(&problem.file));
-        let parts = [place, clean(&problem.field), clean(&problem.rule)];
-        let said: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        let _ = writeln!(text, "  {}", said.join(": "));
-    }
-    text
-}
-
-/// That a commit which somebody waits for is refused, and why.
-pub fn refused(refused: &RefusedCommit) -> String {
-    let head =
-        format!("commit {} is refused as a whole, and the fleet keeps what it has", clean(&refused.revision));
-    format!("{head}:\n{}", problems_of(&refused.problems))
 }
 
 /// A device that was taken out.

@@ -18,10 +18,9 @@ use muster_domain::rollout::{
 };
 
 use super::colour::{BAD, MOVING, UNSURE, WELL, styled};
-use super::cut;
-use super::format::{age, plural};
+use super::cut::short;
+use super::format::{age, names, plural};
 use super::frame::Frame;
-use super::publisher::names;
 use super::table::{Cell, Table};
 use crate::rollout::{Decided, HeldChanges, History, Previewed, RolloutWhy, RolloutsThen, StepTaken};
 
@@ -29,8 +28,6 @@ pub use self::bars::{approval, approvals, bars, changed};
 pub use self::operations::operations;
 pub use self::verify::verification;
 
-/// Characters of a digest that tell it apart for a person.
-const DIGEST_WIDTH: usize = 20;
 /// Devices that are not heard and that a preview names below its table.
 const DARK_NAMED_MAX: usize = 20;
 
@@ -351,8 +348,4 @@ fn refused(answer: &ReleaseAnswer) -> String {
         format!("{}\n", styled(BAD, &format!("{key} {}", reason.words())))
     };
     answer.refused.iter().map(line).collect()
-}
-
-fn short(digest: &Digest) -> String {
-    cut::end(&digest.to_string(), DIGEST_WIDTH)
 }

@@ -15,7 +15,6 @@ use crate::config::Format;
 use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
-use crate::watch::is_redrawn;
 
 /// Time between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(2);
@@ -113,7 +112,7 @@ impl Requests {
         let is_first = !std::mem::replace(&mut self.has_answered, true);
         self.screen.answer(session);
         let events = self.events(state, session.clock.now());
-        if is_redrawn(session) {
+        if session.is_redrawn() {
             return self.redraw(session);
         }
         if is_first && events.is_empty() {
@@ -134,7 +133,7 @@ impl Requests {
     /// Records that there is no answer.
     fn fail(&mut self, session: &mut Session<'_>, error: &CtlError) -> Result<(), CtlError> {
         self.screen.fail(session, error);
-        if is_redrawn(session) { self.redraw(session) } else { Ok(()) }
+        if session.is_redrawn() { self.redraw(session) } else { Ok(()) }
     }
 
     fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {

@@ -7,7 +7,7 @@ use muster_domain::rollout::RolloutProgress;
 
 use crate::error::CtlError;
 use crate::session::Session;
-use crate::status::known_deployments;
+use crate::suggestions::known_deployments;
 
 /// The rollouts of a deployment.
 ///

@@ -1,6 +1,7 @@
 //! `muster rollout show --at`: the rollouts of a deployment as they stood at a time, by the decisions up to then, what LEDGER
 //! held, and the waves of the commit that the last judgement named.
 
+use muster_client::rollout::targets;
 use muster_contract::canonical::Digest;
 use muster_contract::history::{MomentAnswer, Point};
 use muster_contract::query::Query;
@@ -11,7 +12,6 @@ use serde::Serialize;
 
 use super::gather::ungoverned;
 use super::past::Past;
-use super::targets;
 use crate::ask::understood;
 use crate::error::CtlError;
 use crate::history::patiently;

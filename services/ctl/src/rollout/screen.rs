@@ -5,7 +5,6 @@ use muster_service::error::chain;
 
 use crate::error::CtlError;
 use crate::session::Session;
-use crate::watch::is_redrawn;
 
 /// The last error, and whether the screen was cleared.
 #[derive(Debug, Default)]
@@ -18,7 +17,7 @@ pub(super) struct Screen {
 impl Screen {
     /// Records an answer. Unless the screen is redrawn, the first answer after an error is announced.
     pub(super) fn answer(&mut self, session: &mut Session<'_>) {
-        if self.last_error.take().is_some() && !is_redrawn(session) {
+        if self.last_error.take().is_some() && !session.is_redrawn() {
             session.terminal.print_note("muster: answered again\n");
         }
     }
@@ -27,7 +26,7 @@ impl Screen {
     pub(super) fn fail(&mut self, session: &mut Session<'_>, error: &CtlError) {
         let words = format!("muster: {}; trying on\n", chain(error));
         let is_new = self.last_error.as_ref() != Some(&words);
-        if is_new && !is_redrawn(session) {
+        if is_new && !session.is_redrawn() {
             session.terminal.print_note(&words);
         }
         self.last_error = Some(words);

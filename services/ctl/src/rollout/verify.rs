@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use muster_client::rollout::targets;
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::{GateEvidence, RolloutRecord, RolloutVerb};
 use muster_contract::{DeploymentId, RequestedBy, Timestamp, WaveName};
@@ -11,7 +12,6 @@ use serde::Serialize;
 
 use super::gather::ungoverned;
 use super::past::Past;
-use super::targets;
 use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;

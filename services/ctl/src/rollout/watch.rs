@@ -15,7 +15,6 @@ use crate::config::{Format, RolloutWatchArgs, RolloutWord};
 use crate::error::{CommitError, CtlError};
 use crate::render;
 use crate::session::Session;
-use crate::watch::is_redrawn;
 
 /// Time between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -173,7 +172,7 @@ impl Follower {
     fn show(&mut self, session: &mut Session<'_>, frame: &RolloutsFrame) -> Result<(), CtlError> {
         self.screen.answer(session);
         let before = self.frame.replace(frame.clone());
-        if is_redrawn(session) {
+        if session.is_redrawn() {
             return self.redraw(session);
         }
         let is_news = before.as_ref().is_none_or(|before| !before.is_same(frame));
@@ -196,7 +195,7 @@ impl Follower {
     /// Records that there is no answer.
     fn fail(&mut self, session: &mut Session<'_>, error: &CtlError) -> Result<(), CtlError> {
         self.screen.fail(session, error);
-        if is_redrawn(session) { self.redraw(session) } else { Ok(()) }
+        if session.is_redrawn() { self.redraw(session) } else { Ok(()) }
     }
 
     fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_line_that_has_changed_in_between_nothing_is_told_and_it_is_counted() {
+    fn a_line_that_changed_in_between_is_left_out_and_counted() {
         let (mut answer, lines, mut later) = (answer(), lines(), told());
         later.targets[1].target_generation = Generation::new(2);
         later.targets.remove(2);

@@ -11,6 +11,7 @@ use crate::ask::{AskError, understood};
 use crate::error::CtlError;
 use crate::history::patiently;
 use crate::session::Session;
+use crate::suggestions::with_near_deployments;
 
 /// The words if no service answers.
 const OF_ONE_HUB: &str = "no muster-rollup tells the revisions of a deployment: is one running? --instance is of one hub, because \
@@ -30,7 +31,7 @@ pub(super) async fn ended(
         Ok(answer) => understood::<ActionsAnswer>(&answer)?,
         // A federation has no such question.
         Err(AskError::NoService { .. }) => return Err(CtlError::Usage(OF_ONE_HUB.to_owned())),
-        Err(error) => return Err(super::with_near_deployments(session, error, id).await),
+        Err(error) => return Err(with_near_deployments(session, error, id).await),
     };
     last_of(&answer, instance)
         .map_err(|unknown| CtlError::Unknown { message: unknown.message, near: unknown.near })

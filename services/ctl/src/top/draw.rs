@@ -12,9 +12,10 @@ use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::fleet_screen::Staleness;
-use super::listing::{ListRow, Listing, open_alone};
-use super::model::{Model, Tab, Target};
+use super::listing::{Listing, open_alone};
+use super::model::Model;
 use super::spans;
+use super::view::{ListRow, Tab, Target};
 use crate::render;
 use crate::render::colour::{self, BAD, BOLD, DIM, UNSURE, styled};
 use crate::render::cut;
@@ -53,7 +54,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     }
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     model.width = width - MARK;
-    let listing = Listing::of(model, model.width, now);
+    let listing = model.listing(now);
     let staleness = model.fleet_screen.staleness(now).or_else(|| listing.staleness.clone());
     let mut lines = vec![title(model, staleness.is_some(), width, now)];
     lines.extend(

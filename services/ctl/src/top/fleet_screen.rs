@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_old_after_an_error_or_too_much_time_and_new_after_an_answer() {
+    fn an_answer_is_stale_after_an_error_or_too_long_until_the_next_one() {
         let mut part = Part::default();
         assert_eq!(part.staleness(at(0)), None, "the answer may come");
         part.record(Err::<u8, _>("no muster-rollup answers".to_owned()), at(1));

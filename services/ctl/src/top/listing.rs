@@ -12,22 +12,13 @@ use muster_contract::query::{DeploymentsAnswer, DeviceLine, DevicesAnswer};
 use muster_contract::rollout::{HeldChange, OpenRollout};
 use muster_contract::view::{DeploymentView, Verdict};
 
-use super::fleet_screen::{Part, Staleness};
-use super::model::{Model, Subject, Tab, Target};
+use super::fleet_screen::{FleetScreen, Part, Staleness};
+use super::view::{ListRow, Subject, Tab, Target, View};
 use crate::render;
 use crate::render::colour::{DIM, MOVING, UNSURE};
 use crate::render::format::{age, clean, freshness, grouped};
 use crate::render::table::{Cell, Table};
 use crate::rollout::HeldChanges;
-
-/// One row.
-#[derive(Debug)]
-pub struct ListRow {
-    /// Styled text.
-    pub text: String,
-    /// The page behind it.
-    pub target: Option<Target>,
-}
 
 /// A list or a text.
 #[derive(Debug, Default)]
@@ -54,33 +45,29 @@ pub struct Listing {
 
 impl Listing {
     /// The shown list or page, fitted to a width.
-    pub fn of(model: &Model, width: usize, now: Timestamp) -> Self {
-        let view = model.view();
+    pub(super) fn of(view: &View, fleet_screen: &FleetScreen, width: usize, now: Timestamp) -> Self {
         let filter = view.filter.to_lowercase();
         match &view.subject {
             Subject::Page(Target::Incident(seq)) => {
-                page::incident(&model.fleet_screen.incidents, *seq, &filter, now)
+                page::incident(&fleet_screen.incidents, *seq, &filter, now)
             }
             Subject::Page(_) => page::page(&view.content, &filter, width, now),
-            Subject::Tab(tab) => {
-                let fleet_screen = &model.fleet_screen;
-                match tab {
-                    Tab::Deployments => known(&fleet_screen.deployments, now, |answer| {
-                        deployments(answer, &filter, width, now)
-                    }),
-                    Tab::Silent => {
-                        let devices = fleet_screen.fleet.get().map(|fleet| fleet.tally.devices);
-                        let all = devices.map(|devices| devices.stale + devices.never);
-                        known(&fleet_screen.silent, now, |answer| silent(answer, all, &filter, width, now))
-                    }
-                    Tab::Rollouts => {
-                        known(&fleet_screen.rollouts, now, |changes| rollouts(changes, &filter, width, now))
-                    }
-                    Tab::Incidents => {
-                        known(&fleet_screen.incidents, now, |found| incidents(found, &filter, width, now))
-                    }
+            Subject::Tab(tab) => match tab {
+                Tab::Deployments => {
+                    known(&fleet_screen.deployments, now, |answer| deployments(answer, &filter, width, now))
                 }
-            }
+                Tab::Silent => {
+                    let devices = fleet_screen.fleet.get().map(|fleet| fleet.tally.devices);
+                    let all = devices.map(|devices| devices.stale + devices.never);
+                    known(&fleet_screen.silent, now, |answer| silent(answer, all, &filter, width, now))
+                }
+                Tab::Rollouts => {
+                    known(&fleet_screen.rollouts, now, |changes| rollouts(changes, &filter, width, now))
+                }
+                Tab::Incidents => {
+                    known(&fleet_screen.incidents, now, |found| incidents(found, &filter, width, now))
+                }
+            },
         }
     }
 

@@ -3,90 +3,18 @@
 //!
 //! A selected row stays selected when its list changes its order.
 
-use std::fmt;
-
-use muster_contract::query::{DeploymentAnswer, DeviceAnswer};
-use muster_contract::why::WhyAnswer;
-use muster_contract::{DeploymentId, DeviceKey, Timestamp};
-use muster_domain::rollout::RolloutProgress;
+use muster_contract::{DeploymentId, Timestamp};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::decision::{self, Question};
-use super::fleet_screen::{FleetScreen, Part, Round};
-use super::listing::{ListRow, Listing};
+use super::fleet_screen::{FleetScreen, Round};
+use super::listing::Listing;
+use super::view::{Content, Subject, Tab, Target, View};
 
 /// Longest filter in characters.
 const FILTER_CHARS_MAX: usize = 64;
 /// Most pages that are open above each other.
 const PAGES_MAX: usize = 16;
-
-/// A list of the first screen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tab {
-    /// Deployments, worst first.
-    Deployments,
-    /// Silent devices, the longest silence first.
-    Silent,
-    /// Held changes and open rollouts.
-    Rollouts,
-    /// Incidents of the hub.
-    Incidents,
-}
-
-impl Tab {
-    /// All of them, in the order of their keys.
-    pub const ALL: [Self; 4] = [Self::Deployments, Self::Silent, Self::Rollouts, Self::Incidents];
-
-    /// The title.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Deployments => "Deployments",
-            Self::Silent => "Silent",
-            Self::Rollouts => "Rollouts",
-            Self::Incidents => "Incidents",
-        }
-    }
-}
-
-/// Something that a page is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// A deployment with its devices.
-    Deployment(DeploymentId),
-    /// The facts behind a verdict.
-    Why(DeploymentId),
-    /// A device.
-    Device(DeviceKey),
-    /// The rollouts of a deployment.
-    Rollout(DeploymentId),
-    /// An incident of the hub, by its sequence in LEDGER.
-    Incident(u64),
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Deployment(id) => write!(f, "deployment {id}"),
-            Self::Why(id) => write!(f, "why {id}"),
-            Self::Device(key) => write!(f, "device {key}"),
-            Self::Rollout(id) => write!(f, "rollout of {id}"),
-            Self::Incident(seq) => write!(f, "incident, ledger {seq}"),
-        }
-    }
-}
-
-/// The answer that a page shows.
-#[derive(Debug)]
-pub enum Content {
-    /// A deployment with its devices.
-    Deployment(Box<DeploymentAnswer>),
-    /// The facts behind a verdict.
-    Why(Box<WhyAnswer>),
-    /// A device.
-    Device(Box<DeviceAnswer>),
-    /// The rollouts of a deployment.
-    Rollout(Vec<RolloutProgress>),
-}
 
 /// An answer about the open page.
 #[derive(Debug)]
@@ -108,48 +36,6 @@ pub enum Update {
     Detail(Box<Detail>),
     /// The words about a decision that was sent.
     Outcome(String),
-}
-
-/// The subject of a list or page.
-#[derive(Debug, Clone)]
-pub(super) enum Subject {
-    Tab(Tab),
-    Page(Target),
-}
-
-/// A list or a page.
-#[derive(Debug)]
-pub(super) struct View {
-    pub(super) subject: Subject,
-    /// The answer of a page.
-    pub(super) content: Part<Content>,
-    pub(super) filter: String,
-    /// The selected row, or the first line of a text.
-    at: usize,
-    /// The target of the selected row.
-    on: Option<Target>,
-}
-
-impl View {
-    const fn of(subject: Subject) -> Self {
-        Self { subject, content: Part::none(), filter: String::new(), at: 0, on: None }
-    }
-
-    /// The selected row of a list.
-    pub(super) fn position(&self, rows: &[ListRow]) -> usize {
-        let is_same = |row: &ListRow| self.on.is_some() && row.target == self.on;
-        // Several rollouts of a deployment have one page.
-        if rows.get(self.at).is_some_and(is_same) {
-            return self.at;
-        }
-        let same = rows.iter().position(is_same);
-        same.unwrap_or(self.at).min(rows.len().saturating_sub(1))
-    }
-
-    fn select(&mut self, rows: &[ListRow], at: usize) {
-        self.at = at.min(rows.len().saturating_sub(1));
-        self.on = rows.get(self.at).and_then(|row| row.target.clone());
-    }
 }
 
 /// The state of the screen.
@@ -245,6 +131,11 @@ impl Model {
         self.pages.last_mut().unwrap_or(&mut self.tabs[self.tab as usize])
     }
 
+    /// The rows of the shown list or page.
+    pub(super) fn listing(&self, now: Timestamp) -> Listing {
+        Listing::of(self.view(), &self.fleet_screen, self.width, now)
+    }
+
     /// The title of the open page.
     pub(super) fn page(&self) -> Option<String> {
         let under = if self.pages.len() > 1 { "\u{2026} > " } else { "" };
@@ -331,7 +222,7 @@ impl Model {
     }
 
     fn scroll(&mut self, code: KeyCode, now: Timestamp) {
-        let listing = Listing::of(self, self.width, now);
+        let listing = self.listing(now);
         let (rows, room) = (&listing.rows, self.room);
         let last = if listing.is_text { rows.len().saturating_sub(room) } else { rows.len() };
         let view = self.view_mut();
@@ -350,7 +241,7 @@ impl Model {
 
     /// Opens the page of the selected row; `other` names another page of its deployment.
     fn open(&mut self, now: Timestamp, other: Option<fn(DeploymentId) -> Target>) {
-        let listing = Listing::of(self, self.width, now);
+        let listing = self.listing(now);
         let row = listing.rows.get(self.view().position(&listing.rows)).and_then(|row| row.target.clone());
         let page = self.wanted();
         let target = match (other, row, page) {
@@ -376,24 +267,5 @@ impl Model {
     fn show_tab(&mut self, at: usize) {
         self.pages.clear();
         self.tab = Tab::ALL[at];
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cursor_moves_over_two_rollouts_of_one_deployment() {
-        let row = |id: &str| ListRow { text: String::new(), target: id.parse().ok().map(Target::Rollout) };
-        let rows = [row("log"), row("web"), row("web"), row("x")];
-        let mut view = View::of(Subject::Tab(Tab::Rollouts));
-        for at in 0..rows.len() {
-            view.select(&rows, at);
-            assert_eq!(view.position(&rows), at);
-        }
-        view.select(&rows, 2);
-        let rows = [row("a"), row("log"), row("x"), row("web"), row("web")];
-        assert_eq!(view.position(&rows), 3, "it follows the deployment when the order changes");
     }
 }

@@ -13,7 +13,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::fleet_screen::Round;
-use super::model::{Content, Detail, Target, Update};
+use super::model::{Detail, Update};
+use super::view::{Content, Target};
 use crate::ask::{AskError, Hub, understood};
 use crate::rollout::{held_changes, rollouts_at};
 

@@ -9,7 +9,6 @@ use muster_service::error::chain;
 use serde_json::json;
 
 use super::gate::{Goal, News};
-use super::is_redrawn;
 use super::silence::Silence;
 use crate::ask::AskError;
 use crate::config::Format;
@@ -84,7 +83,7 @@ impl WatchScreen {
     /// Shows a view that came with no notice. Programs, which read notices, do not get it.
     fn show_view(&mut self, session: &mut Session<'_>, view: DeploymentView) -> Result<(), CtlError> {
         (self.verdict, self.as_of) = (Some(view.verdict), Some(view.as_of));
-        if session.format == Format::Table && !is_redrawn(session) {
+        if session.format == Format::Table && !session.is_redrawn() {
             let line = render::watch::line(&self.deployment, Some(&view), session.clock.now());
             session.terminal.print(&line)?;
         }
@@ -122,14 +121,14 @@ impl WatchScreen {
                 return Ok(());
             }
         };
-        if session.format == Format::Json && !is_redrawn(session) {
+        if session.format == Format::Json && !session.is_redrawn() {
             for page in &pages {
                 session.terminal.print_json(&format!("{}\n", json!({ "missed": page })))?;
             }
             return Ok(());
         }
         let lines = pages.iter().flat_map(render::changes::missed);
-        if is_redrawn(session) {
+        if session.is_redrawn() {
             self.recent.extend(lines);
             return Ok(());
         }
@@ -141,7 +140,7 @@ impl WatchScreen {
         let verdict = state.as_ref().and_then(|state| state.verdict);
         let changes = render::notice::changes(&read.notice, self.verdict, verdict);
         (self.verdict, self.as_of, self.state) = (verdict, Some(read.notice.as_of), state.clone());
-        if is_redrawn(session) {
+        if session.is_redrawn() {
             self.recent.extend(changes);
             self.recent.drain(..self.recent.len().saturating_sub(RECENT_MAX));
             return self.redraw(session);
@@ -160,7 +159,7 @@ impl WatchScreen {
     /// Shows whether there is a connection.
     pub(super) fn show_connection(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
         let words = self.silence.connection_changed(is_up);
-        if is_redrawn(session) {
+        if session.is_redrawn() {
             return self.redraw(session);
         }
         session.terminal.print_note(words);
@@ -168,7 +167,7 @@ impl WatchScreen {
     }
 
     pub(super) fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
-        if !is_redrawn(session) {
+        if !session.is_redrawn() {
             return Ok(());
         }
         let view = self.state.as_ref().and_then(|state| state.view.as_deref());

@@ -6,7 +6,6 @@ use std::time::Duration;
 use muster_contract::Timestamp;
 use tokio::time::Instant;
 
-use super::is_redrawn;
 use crate::session::Session;
 
 /// The note while there is no connection.
@@ -65,7 +64,7 @@ impl Silence {
     /// Runs each second: prints a due line on standard error, unless the screen is redrawn.
     pub(super) fn tick(&mut self, session: &mut Session<'_>, is_answered: bool) {
         let words = self.note_silence(is_answered, session.clock.now(), Instant::now());
-        if let Some(words) = words.filter(|_| !is_redrawn(session)) {
+        if let Some(words) = words.filter(|_| !session.is_redrawn()) {
             session.terminal.print_note(&words);
         }
     }
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silence_is_told_of_once_and_then_seldom_and_anew_after_something_was_heard() {
+    fn a_silence_is_noted_once_then_seldom_and_anew_after_an_answer() {
         let (at, begun) = (Timestamp::UNIX_EPOCH, Instant::now());
         let mut silence = Silence::new("nats://hub:4222".to_owned());
         let mut said = Vec::new();

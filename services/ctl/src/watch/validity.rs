@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_that_are_not_renewed_are_said_to_be_old_once_and_anew_after_they_were() {
+    fn views_that_are_not_renewed_are_noted_once_and_anew_after_a_renewal() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let view = |second| valid_to(br#"{"asOf":{"ledgerSeq":1,"at":"2026-11-24T08:00:00Z"}}"#, at(second));
         let mut validity = Validity::default();

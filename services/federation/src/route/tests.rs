@@ -1,5 +1,6 @@
 //! Tests who answers each kind of question.
 
+use muster_contract::query::ErrorCode;
 use serde_json::{Value, json};
 
 use super::*;

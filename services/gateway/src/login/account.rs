@@ -16,7 +16,7 @@ use muster_identity::requester::Signers;
 use muster_identity::{KeyPair, Role, TokenClaims, creds, jwt};
 use muster_service::error::chain;
 
-use super::{ReadFileError, read_file};
+use super::file::{ReadFileError, read_file};
 
 /// Time after which the files are read again, in seconds.
 const READ_INTERVAL: i64 = 5;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_account_is_that_of_a_gateways_credentials_with_the_revocations_of_the_file() {
+    fn the_account_is_that_of_the_credentials_with_the_files_revocations() {
         let folder = tempfile::tempdir().unwrap();
         let (creds, config) = (folder.path().join("gateway.creds"), folder.path().join("nats-server.conf"));
         let (signer, own, people) = (KeyPair::new_account(), KeyPair::new_user(), key());

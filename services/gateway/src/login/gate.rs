@@ -10,7 +10,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use muster_identity::Role;
 
-use super::oidc::CALLBACK;
+use super::current;
+use super::oidc::routes::CALLBACK;
 use super::routes::LOGIN;
 use super::session::{Access, Refused, Session};
 use crate::people::People;
@@ -29,21 +30,6 @@ const FOR_OPERATORS: [&str; 3] = ["/quarantine", "/api/v1/quarantine", "/api/v1/
 const EMCO_PREFIX: &str = "/v2";
 /// Names of query parameters that may hold a secret.
 const SECRETS: [&str; 7] = ["token", "access_token", "id_token", "bearer", "jwt", "session", "authorization"];
-
-tokio::task_local! {
-    /// The session of the request that this task answers; pages show its person and offer what its role may do.
-    static SESSION: Session;
-}
-
-/// The session of the request that is being answered; `None` without a login.
-pub(crate) fn current() -> Option<Session> {
-    SESSION.try_with(Clone::clone).ok()
-}
-
-/// Whether a page offers changes: to operators, and to everybody where nobody logs in.
-pub(crate) fn offers_changes() -> bool {
-    current().is_none_or(|session| session.may_change())
-}
 
 /// Lets a request through with its session, or refuses it.
 pub(crate) async fn gate(State(people): State<People>, mut request: Request, next: Next) -> Response {
@@ -65,7 +51,7 @@ pub(crate) async fn gate(State(people): State<People>, mut request: Request, nex
         return refused(&request, Problem::new(StatusCode::FORBIDDEN, detail));
     }
     request.extensions_mut().insert(session.clone());
-    SESSION.scope(session, next.run(request)).await
+    current::scope(session, next.run(request)).await
 }
 
 fn is_open(path: &str) -> bool {
@@ -155,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_with_a_cookie_names_its_origin_and_one_with_a_token_needs_none() {
+    fn a_change_by_cookie_names_its_origin_and_one_by_token_needs_none() {
         let change =
             |access, origin| refused("operator", access, Method::POST, "/api/v1/rollouts/web/pause", origin);
         assert!(change(Access::Cookie, false).unwrap().contains("Origin"));

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::seal::Purpose;
 use super::session::{ATTEMPT_COOKIE, Cookie, SESSION_COOKIE, Session, cookie, set_cookie};
-use super::{Login, oidc, page, seconds};
+use super::{Login, page, seconds};
 use crate::people::People;
 use crate::people::api::act::fields;
 use crate::people::api::document;
@@ -78,7 +78,6 @@ pub(crate) fn router() -> Router<People> {
         .route("/login/nonce", get(nonce))
         .route("/login/key", post(prove))
         .route("/logout", post(leave))
-        .merge(oidc::router())
 }
 
 /// The login of a gateway that has one.

@@ -10,7 +10,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{ReadFileError, read_file};
+use super::file::{ReadFileError, read_file};
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use muster_service::config::Problems;
 
-use super::oidc::OidcConfig;
+use super::oidc::config::OidcConfig;
 use super::oidc::provider::is_trusted;
 
 /// Shortest and longest session.

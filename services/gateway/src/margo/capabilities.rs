@@ -6,13 +6,12 @@ use muster_contract::canonical::Digest;
 use muster_contract::limits::REPORT_BYTES_MAX;
 use muster_contract::report::CapabilitiesReport;
 use muster_contract::version::{ApiVersion, kind};
-use muster_service::VERSION;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::application::is_extension;
 use super::problems;
-use super::report::Numbered;
+use super::record::{Numbered, agent_version};
 use crate::problem::Problem;
 
 /// Longest document in bytes: its report has more fields, and must stay within the contract's limit.
@@ -180,11 +179,6 @@ impl CapabilitiesManifest {
             coalesced: open.coalesced.clone(),
         }
     }
-}
-
-/// The version in a device's reports: the gateway's, because the protocol has no field for the device's.
-pub(crate) fn agent_version() -> String {
-    format!("muster-gateway {VERSION}")
 }
 
 fn check(properties: &Map<String, Value>, device_id: &str) -> Result<(), Problem> {

@@ -23,8 +23,7 @@ use muster_contract::http_device::{
 use muster_contract::receipt::Receipt;
 use muster_contract::version::ApiVersion;
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
-
-use super::capabilities::agent_version;
+use muster_service::VERSION;
 
 /// Age after which an open number of another deployment counts as abandoned: longer than the confirmation of a report takes.
 pub(crate) const OPEN_FOR: Duration = Duration::from_secs(30);
@@ -60,6 +59,17 @@ pub(crate) enum Admission {
         /// Whether the number is new, so that the record must be stored first.
         is_new: bool,
     },
+}
+
+/// The number under which a report is published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Numbered {
+    /// The number with its report.
+    pub open: OpenReport,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The highest assigned number.
+    pub head: Seq,
 }
 
 /// Why a report has no number.
@@ -227,6 +237,11 @@ pub(crate) fn admit(
     };
     record.open.push(open.clone());
     Ok(publish(record, open, true))
+}
+
+/// The version in a device's reports: the gateway's, because the protocol has no field for the device's.
+pub(crate) fn agent_version() -> String {
+    format!("muster-gateway {VERSION}")
 }
 
 /// Closes the open numbers of a deployment and abandoned ones; returns them with all numbers that they had coalesced.

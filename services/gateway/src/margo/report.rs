@@ -1,27 +1,16 @@
 //! Brings a report of a device to UPLINK: assigns its number, publishes it, and marks it as confirmed. By this order no report is
 //! lost if the gateway dies at any step; decision 0032 has the table.
 
+use muster_contract::DeviceKey;
 use muster_contract::decode::Document;
 use muster_contract::desired::DesiredState;
-use muster_contract::http_device::{ConfirmedReport, HttpDevice, OpenReport};
+use muster_contract::http_device::{ConfirmedReport, HttpDevice};
 use muster_contract::receipt::Receipt;
-use muster_contract::{DeviceKey, Epoch, Seq};
 
 use super::capabilities::CapabilitiesManifest;
-use super::record::{self, Admission, Refusal, SentReport};
+use super::record::{self, Admission, Numbered, Refusal, SentReport};
 use super::{Devices, problems};
 use crate::problem::Problem;
-
-/// The number under which a report is published.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Numbered {
-    /// The number with its report.
-    pub open: OpenReport,
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// The highest assigned number.
-    pub head: Seq,
-}
 
 /// Whether a report was the first of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +76,9 @@ fn refuse(refusal: Refusal) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::Timestamp;
     use muster_contract::canonical::Digest;
+    use muster_contract::http_device::OpenReport;
+    use muster_contract::{Epoch, Seq, Timestamp};
     use serde_json::json;
 
     use super::*;

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::problems;
-use super::report::Numbered;
+use super::record::Numbered;
 use crate::problem::Problem;
 
 /// Margo's DeploymentStatusManifest, with the states of every draft.

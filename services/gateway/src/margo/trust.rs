@@ -4,32 +4,17 @@
 //! https. The bundle has the public certificates of `--client-ca`. Devices would drop an authority that the bundle lacks, so one key
 //! of an unsupported kind makes the whole bundle unavailable.
 
+pub(crate) mod routes;
+
 use std::fmt;
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
-use axum::routing::get;
 use bytes::Bytes;
 use data_encoding::{BASE64, BASE64URL_NOPAD};
-use muster_contract::canonical::Digest;
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 
-use super::{problems, request};
-use crate::people::People;
-use crate::problem::Problem;
-
-/// The address of the document that leads to the bundle.
-pub(crate) const DISCOVERY: &str = "/.well-known/margo";
-/// The address of the bundle.
-pub(crate) const BUNDLE: &str = "/.well-known/spiffe/bundle.json";
 /// Seconds after which a client should read the bundle again.
 const REFRESH_SECONDS: u32 = 3600;
-/// A client asks each time whether a document has changed.
-const CACHE: &str = "no-cache";
-const JSON: &str = "application/json";
 
 /// DER: tags of a sequence, an integer, a bit string, an object identifier, and a certificate's version.
 const SEQUENCE: u8 = 0x30;
@@ -164,32 +149,6 @@ fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
         _ => return None,
     };
     rest.split_at_checked(length)
-}
-
-/// The routes, for everybody.
-pub(crate) fn router() -> Router<People> {
-    Router::new().route(DISCOVERY, get(discovery)).route(BUNDLE, get(bundle))
-}
-
-/// The bundle, and the host of the request; a problem if it is not served.
-fn served<'a>(people: &'a People, headers: &HeaderMap) -> Result<(&'a TrustBundle, String), Problem> {
-    let trust = people.trust().ok_or_else(|| problems::no_bundle("this gateway serves no devices"))?;
-    match people.login_address(headers)? {
-        ("https", host) => Ok((trust, host)),
-        _ => Err(problems::no_bundle("a trust bundle is served over https alone")),
-    }
-}
-
-async fn discovery(State(people): State<People>, headers: HeaderMap) -> Result<Response, Problem> {
-    let (trust, host) = served(&people, &headers)?;
-    let uri = format!("https://{host}{BUNDLE}");
-    let document = Bytes::from(json!({ "trustDomain": trust.domain, "trustBundleUri": uri }).to_string());
-    Ok(request::content(&headers, (JSON, CACHE), &Digest::of_bytes(&document), &document))
-}
-
-async fn bundle(State(people): State<People>, headers: HeaderMap) -> Result<Response, Problem> {
-    let (trust, _) = served(&people, &headers)?;
-    Ok(request::content(&headers, (JSON, CACHE), &Digest::of_bytes(&trust.bundle), &trust.bundle))
 }
 
 #[cfg(test)]

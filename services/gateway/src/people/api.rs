@@ -1,9 +1,10 @@
 //! `/api/v1`: everything that `muster` can ask, as the contract's documents are, and changes ([`act`]).
 //!
 //! [`routes`] is the table from which the router and the OpenAPI document ([`openapi`]) are made, [`params`] reads flags,
-//! [`cursor`] continues lists, [`idempotency`] answers a repeated change once, [`webhooks`] are those that gateways deliver.
+//! [`cursor`] continues lists, [`idempotency`] answers a repeated change once from [`answers`], [`webhooks`] are those that gateways deliver.
 
 pub(crate) mod act;
+pub(crate) mod answers;
 pub(crate) mod cursor;
 pub(crate) mod idempotency;
 pub(crate) mod openapi;

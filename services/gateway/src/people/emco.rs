@@ -5,8 +5,9 @@
 //! logical clouds either, so their address is refused. An unknown deployment, device, application or component is 404: EMCO answers
 //! 400 to the first three, and with nothing to unknown values of filters. `…/status/watch` streams EMCO's notifications ([`WatchedStatus`]). EMCO's lifecycle requests are not served.
 
-mod notify;
+pub(super) mod notify;
 pub(super) mod request;
+pub(super) mod watched;
 
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -26,8 +27,8 @@ use muster_contract::status::StatusAnswer;
 use muster_service::error::chain;
 use serde_json::{Value, json};
 
-pub(super) use self::notify::WatchedStatus;
 use self::request::{Anchor, StatusRequest};
+use self::watched::WatchedStatus;
 use super::People;
 use super::api::document;
 use super::watch::polled;

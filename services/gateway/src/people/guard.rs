@@ -2,13 +2,7 @@
 //! answer the headers that keep a browser from running, framing, sniffing or storing it.
 //!
 //! A page on the loopback has its reader's rights without a login, so the host is checked: a foreign site whose name is
-//! made to lead to 127.0.0.1 sends its own name. Programs send no `Origin`; browsers do with every change.
-//!
-//! The guard accepts a loopback host from the loopback alone. Otherwise a proof for another program at `localhost:8080` of the
-//! person's machine would be valid here too.
-
-use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
+//! made to lead to 127.0.0.1 sends its own name ([`Hosts`]). Programs send no `Origin`; browsers do with every change.
 
 use axum::extract::{Request, State};
 use axum::http::header::{
@@ -20,6 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::People;
+use super::hosts::Hosts;
 use crate::listener::Peer;
 use crate::problem::Problem;
 
@@ -37,98 +32,6 @@ const HEADERS: [(HeaderName, &str); 6] = [
 ];
 /// The header in which a browser names the origin of a request relative to this one.
 pub(crate) const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-
-/// How people reach the listener.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Reach {
-    /// The public address is `https://`.
-    pub public_is_https: bool,
-    /// Every peer comes from this machine's loopback, also if its address differs (a published port of a container).
-    pub only_loopback: bool,
-}
-
-/// The hosts that requests may name.
-#[derive(Debug)]
-pub(crate) struct Hosts {
-    public: Option<String>,
-    reach: Reach,
-}
-
-impl Hosts {
-    /// The loopback, and a public host.
-    pub(crate) fn new(public: Option<String>) -> Self {
-        Self { public, reach: Reach::default() }
-    }
-
-    /// Whether a peer's request may name a `Host`.
-    fn has(&self, host: &str, peer: Option<IpAddr>) -> bool {
-        let host = host.to_ascii_lowercase();
-        let Some((name, _)) = name_and_port(&host) else { return false };
-        let is_near = self.reach.only_loopback || peer.is_some_and(|addr| addr.to_canonical().is_loopback());
-        self.public.as_ref() == Some(&host) || (is_near && is_loopback(name))
-    }
-}
-
-impl People {
-    /// The same listener with another reach.
-    #[must_use]
-    pub(crate) fn with_reach(self, reach: Reach) -> Self {
-        let hosts = Arc::new(Hosts { public: self.hosts.public.clone(), reach });
-        Self { hosts, ..self }
-    }
-
-    /// Scheme and host of the gateway by a request that the guard has accepted.
-    ///
-    /// # Errors
-    /// A proxy ends TLS before the gateway, and the host is not the public one.
-    pub(crate) fn login_address(&self, headers: &HeaderMap) -> Result<(&'static str, String), Problem> {
-        let host = text(headers, &HOST).unwrap_or_default().to_ascii_lowercase();
-        let (is_public, reach) = (self.hosts.public.as_ref() == Some(&host), self.hosts.reach);
-        scheme(is_public, self.is_secure(), reach).map(|scheme| (scheme, host)).ok_or_else(|| {
-            Problem::new(
-                StatusCode::MISDIRECTED_REQUEST,
-                "log in at the address of --public-url, not at another one",
-            )
-        })
-    }
-}
-
-/// The scheme of a login's address; none if the login refuses that address.
-const fn scheme(is_public: bool, is_secure: bool, reach: Reach) -> Option<&'static str> {
-    // Behind a proxy that ends TLS every peer is on the loopback, so its address proves nothing.
-    let is_proxied = reach.public_is_https && !is_secure;
-    match (is_public, is_secure) {
-        (true, _) if reach.public_is_https => Some("https"),
-        (true, _) => Some("http"),
-        (false, _) if is_proxied => None,
-        (false, true) => Some("https"),
-        (false, false) => Some("http"),
-    }
-}
-
-/// Splits a host into its name (a name, an IPv4 address, or an IPv6 address in brackets) and its port; `None` for any other text.
-pub(crate) fn name_and_port(host: &str) -> Option<(&str, Option<u16>)> {
-    let end = if host.starts_with('[') { host.find(']')? + 1 } else { host.find(':').unwrap_or(host.len()) };
-    let (name, rest) = host.split_at(end);
-    let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'-' | b'_');
-    let is_name = match name.strip_prefix('[') {
-        Some(rest) => rest.trim_end_matches(']').parse::<Ipv6Addr>().is_ok(),
-        None => !name.is_empty() && name.bytes().all(is_sign),
-    };
-    let port = match rest.strip_prefix(':') {
-        // The parser would accept a sign.
-        Some(digits) if digits.bytes().all(|digit| digit.is_ascii_digit()) => Some(digits.parse().ok()?),
-        None if rest.is_empty() => None,
-        _ => return None,
-    };
-    is_name.then_some((name, port))
-}
-
-/// Whether the name of a host is the loopback.
-fn is_loopback(name: &str) -> bool {
-    let addr = name.trim_start_matches('[').trim_end_matches(']');
-    name == "localhost" || addr.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
-}
 
 /// Checks a request, and gives its answer the headers.
 pub(crate) async fn guard(State(people): State<People>, request: Request, next: Next) -> Response {
@@ -177,9 +80,12 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use axum::body::Body;
     use axum::http::Method;
 
+    use super::super::hosts::Reach;
     use super::*;
 
     const NEAR: &str = "127.0.0.1:5000";
@@ -189,7 +95,7 @@ mod tests {
     }
 
     fn refused_from(peer: &str, reach: Reach, method: Method, headers: &[(HeaderName, &str)]) -> Option<u16> {
-        let hosts = Hosts { public: Some("fleet.example.com".to_owned()), reach };
+        let hosts = Hosts::new(Some("fleet.example.com".to_owned())).with_reach(reach);
         let peer = Peer { addr: peer.parse().unwrap(), certificates: Arc::default() };
         let mut request = Request::builder().method(method).uri("/").extension(peer);
         for (name, value) in headers {
@@ -238,14 +144,6 @@ mod tests {
             }
         }
         assert_eq!(from("192.0.2.7:5000", false, "fleet.example.com"), None);
-    }
-
-    #[test]
-    fn behind_a_proxy_people_log_in_at_the_public_host_alone() {
-        let (http, https) = (Reach::default(), Reach { public_is_https: true, ..Reach::default() });
-        assert_eq!((scheme(true, false, https), scheme(false, false, https)), (Some("https"), None));
-        assert_eq!((scheme(true, true, https), scheme(false, true, https)), (Some("https"), Some("https")));
-        assert_eq!((scheme(true, false, http), scheme(false, false, http)), (Some("http"), Some("http")));
     }
 
     #[test]

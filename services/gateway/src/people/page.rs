@@ -12,7 +12,7 @@ mod overview;
 mod parts;
 mod quarantine;
 mod rollout;
-mod side;
+pub(super) mod side;
 mod site;
 
 use axum::Router;
@@ -22,7 +22,6 @@ use maud::Markup;
 
 use self::frame::{Frame, ProblemPage};
 pub(crate) use self::parts::cli;
-pub(crate) use self::side::SideCache;
 use super::People;
 use crate::problem::Problem;
 

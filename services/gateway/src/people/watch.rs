@@ -7,13 +7,14 @@
 
 pub(crate) mod polled;
 mod stream;
+pub(crate) mod topics;
 
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
 use muster_contract::subjects::ViewKey;
@@ -21,7 +22,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use self::stream::{Event, Source, check_room, respond};
+use self::stream::{Event, EventSource, LAST_EVENT_ID, check_room, respond};
 use super::People;
 use super::api::PREFIX;
 use super::api::params::Values;
@@ -29,8 +30,6 @@ use crate::problem::Problem;
 
 /// Least time between two views of one stream.
 const VIEW_INTERVAL: Duration = Duration::from_secs(1);
-
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The routes of events.
 pub(crate) fn router() -> Router<People> {
@@ -94,7 +93,7 @@ struct ViewSource {
     next_view: Instant,
 }
 
-impl Source for ViewSource {
+impl EventSource for ViewSource {
     fn due(&mut self, people: &People, is_first: bool) -> Option<Event> {
         self.changes.borrow_and_update();
         if let Some(staleness) = people.feed.staleness() {

@@ -142,7 +142,7 @@ async fn the_events_that_wait_are_applied_between_two_rollouts() {
 }
 
 #[tokio::test]
-async fn a_list_that_was_asked_for_is_asked_for_again_when_ledger_is_another_one() {
+async fn a_requested_list_is_requested_again_when_ledger_was_replaced() {
     let (mut planner, _) = planner(Duration::ZERO, Duration::ZERO, Vec::new());
     planner.to_list = VecDeque::from(["two".parse().unwrap(), "one".parse().unwrap()]);
     planner.list_next();

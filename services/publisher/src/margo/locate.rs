@@ -1,81 +1,14 @@
-//! Finds the line of a field by parsing the document again up to the field. That is right for every YAML notation, and costs
-//! time only for documents with problems.
+//! Finds the line of a field in a file with several YAML documents.
 
-use std::cell::Cell;
-use std::fmt;
+use muster_contract::field_path::place_of;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-
-use super::key::Key;
-use super::path::{Path, Step};
+use super::path::Path;
 
 /// The line of a field in the `document`th document of a file (from 0), or of its nearest existing parent if the field is
 /// missing. `None` only if there is no such document.
 pub(super) fn line_of(text: &str, document: usize, path: &Path) -> Option<u64> {
-    (0..=path.steps().len()).rev().find_map(|depth| {
-        let found = Cell::new(false);
-        let source = serde_norway::Deserializer::from_str(text).nth(document)?;
-        let stop = Probe { steps: &path.steps()[..depth], found: &found }.deserialize(source).err()?;
-        if found.get() { stop.location().map(|at| at.line() as u64) } else { None }
-    })
-}
-
-/// Follows its steps and fails on purpose at the last one: the parser's error has the line.
-struct Probe<'a> {
-    steps: &'a [Step],
-    found: &'a Cell<bool>,
-}
-
-impl<'a> Probe<'a> {
-    fn after(&self, steps: &'a [Step]) -> Self {
-        Self { steps, found: self.found }
-    }
-
-    /// Whether a key is the wanted one; an error if that is the last step.
-    fn matches(&self, key: &str, wanted: &str, last: bool) -> Result<bool, &'static str> {
-        if key == wanted && last {
-            self.found.set(true);
-            return Err("found");
-        }
-        Ok(key == wanted)
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Probe<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // Without a further step every visit below is an error at this place.
-        self.found.set(self.steps.is_empty());
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Probe<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the wanted field")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let [Step::Index(wanted), rest @ ..] = self.steps else { return Err(A::Error::custom("not below")) };
-        for _ in 0..*wanted {
-            items.next_element::<IgnoredAny>()?;
-        }
-        items.next_element_seed(self.after(rest)).map(|_| ())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        let [Step::Key(wanted), rest @ ..] = self.steps else { return Err(A::Error::custom("not below")) };
-        let matches = |key: &str| self.matches(key, wanted, rest.is_empty());
-        while let Some(is_match) = fields.next_key_seed(Key(matches))? {
-            if is_match {
-                return fields.next_value_seed(self.after(rest));
-            }
-            fields.next_value::<IgnoredAny>()?;
-        }
-        Ok(())
-    }
+    let source = || serde_norway::Deserializer::from_str(text).nth(document);
+    place_of(source, path.steps(), |stop| stop.location().map(|at| at.line() as u64))
 }
 
 #[cfg(test)]

@@ -2,56 +2,45 @@
 
 use std::fmt;
 
-/// One step down.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Into the field of a mapping.
-    Key(String),
-    /// Into the item of a list.
-    Index(usize),
-}
+use muster_contract::field_path::{PathStep, steps};
 
 /// Steps from the root of a document: `spec.deploymentProfile.components[0].name`, or nothing for the root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Path(Vec<Step>);
+pub(super) struct Path(Vec<PathStep>);
 
 impl Path {
     /// The steps.
-    pub(super) fn steps(&self) -> &[Step] {
+    pub(super) fn steps(&self) -> &[PathStep] {
         &self.0
     }
 
     /// The last step, if it is into a mapping.
     pub(super) fn last_key(&self) -> Option<&String> {
         match self.0.last() {
-            Some(Step::Key(key)) => Some(key),
-            Some(Step::Index(_)) | None => None,
+            Some(PathStep::Key(key)) => Some(key),
+            Some(PathStep::Index(_)) | None => None,
         }
     }
 
     /// The path of the field `key` below this one.
     pub(super) fn key(&self, key: &str) -> Self {
-        self.with(Step::Key(key.to_owned()))
+        self.with(PathStep::Key(key.to_owned()))
     }
 
     /// The path of the item `at` below this one.
     pub(super) fn index(&self, at: usize) -> Self {
-        self.with(Step::Index(at))
+        self.with(PathStep::Index(at))
     }
 
     /// The path `rest`, in the contract's notation, below this one.
     pub(super) fn below(&self, rest: &str) -> Self {
         let mut path = self.clone();
-        for part in rest.split('.').filter(|part| !part.is_empty()) {
-            let (key, indexes) = part.split_once('[').unwrap_or((part, ""));
-            path.0.push(Step::Key(key.to_owned()));
-            path.0.extend(indexes.split(['[', ']']).filter_map(|index| index.parse().ok()).map(Step::Index));
-        }
+        path.0.extend(steps(rest));
         path
     }
 
     /// Adds a step in place.
-    pub(super) fn enter(&mut self, step: Step) {
+    pub(super) fn enter(&mut self, step: PathStep) {
         self.0.push(step);
     }
 
@@ -60,7 +49,7 @@ impl Path {
         self.0.pop();
     }
 
-    fn with(&self, step: Step) -> Self {
+    fn with(&self, step: PathStep) -> Self {
         let mut path = self.clone();
         path.0.push(step);
         path
@@ -71,9 +60,9 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, step) in self.0.iter().enumerate() {
             match step {
-                Step::Key(key) if at == 0 => f.write_str(key)?,
-                Step::Key(key) => write!(f, ".{key}")?,
-                Step::Index(index) => write!(f, "[{index}]")?,
+                PathStep::Key(key) if at == 0 => f.write_str(key)?,
+                PathStep::Key(key) => write!(f, ".{key}")?,
+                PathStep::Index(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())

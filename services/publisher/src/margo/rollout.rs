@@ -187,7 +187,7 @@ waves:
     }
 
     #[test]
-    fn a_window_of_an_unknown_zone_and_a_policy_in_a_list_are_refused_with_their_line() {
+    fn an_unknown_zone_and_a_policy_in_a_list_are_refused_with_their_line() {
         let windows = "windows:\n  - {start: '22:00', length: 6h, zone: Mars/Olympus}\n";
         for (text, words) in [
             (windows, "fleet/rollout.yaml:8: windows[0].zone: 'Mars/Olympus' is no time zone"),

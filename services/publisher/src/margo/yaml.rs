@@ -5,12 +5,12 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
+use muster_contract::field_path::{KeySeed, PathStep};
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use super::FILE_BYTES_MAX;
-use super::key::Key;
-use super::path::{Path, Step};
+use super::path::Path;
 use super::plain::syntax;
 
 /// Values of one file, counted with its aliases expanded.
@@ -86,7 +86,7 @@ impl ReadState {
             let counted: Result<(), serde::de::value::Error> = self.count_text(key);
             return counted.map(|()| key.to_owned()).map_err(|_| "refused");
         }
-        self.path.borrow_mut().enter(Step::Key(key.to_owned()));
+        self.path.borrow_mut().enter(PathStep::Key(key.to_owned()));
         *self.rule.borrow_mut() = Some("is there twice in one mapping".to_owned());
         Err("refused")
     }
@@ -111,7 +111,7 @@ impl ReadState {
         )))
     }
 
-    fn inside<T, E>(&self, step: Step, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    fn inside<T, E>(&self, step: PathStep, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         self.path.borrow_mut().enter(step);
         let value = read()?;
         // Not reached after an error: the path then names its place.
@@ -204,7 +204,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         self.0.count()?;
         let mut list = Vec::new();
-        while let Some(item) = self.0.inside(Step::Index(list.len()), || items.next_element_seed(self))? {
+        while let Some(item) = self.0.inside(PathStep::Index(list.len()), || items.next_element_seed(self))? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -213,8 +213,8 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         self.0.count()?;
         let mut map = Map::new();
-        while let Some(key) = fields.next_key_seed(Key(|key: &str| self.0.check_key(key, &map)))? {
-            let value = self.0.inside(Step::Key(key.clone()), || fields.next_value_seed(self))?;
+        while let Some(key) = fields.next_key_seed(KeySeed(|key: &str| self.0.check_key(key, &map)))? {
+            let value = self.0.inside(PathStep::Key(key.clone()), || fields.next_value_seed(self))?;
             map.insert(key, value);
         }
         Ok(Value::Object(map))

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn missed_changes_begin_after_the_confirmed_notice_or_a_position_of_ones_own() {
+    fn missed_changes_begin_after_the_confirmed_notice_or_a_given_position() {
         let stored = stored(7);
         let at = |request| cursor(&asked(request), Some(&stored), 20).map(|it| (it.after, it.to));
         assert_eq!(at(serde_json::json!({"name": "a"})).unwrap(), (7, 7), "there is no notice");

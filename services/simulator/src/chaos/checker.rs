@@ -19,6 +19,7 @@ use super::activity::{LedgerActivity, Takeovers};
 use super::monitor::ViewMonitor;
 use super::rollouts::{Decisions, Releases};
 use super::secured::SecuredHub;
+use super::violation::Violation;
 use super::workloads;
 use crate::environment;
 use crate::fleet::find_program;
@@ -41,9 +42,6 @@ const UNSENT_METRIC: &str = "muster_agent_unsent_reports";
 const FORBIDDEN: [&str; 5] = ["clone", "sequenceFork", "foreignDocument", "foreignView", "ledgerReplaced"];
 /// The incident of a device that lost its database: one for each that was wiped, at most.
 const AMNESIA: &str = "amnesia";
-
-/// A violated rule, as a text for people.
-pub(super) type Violation = String;
 
 /// The checker of a run.
 pub(super) struct Checker {

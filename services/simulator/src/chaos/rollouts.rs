@@ -12,7 +12,7 @@ use muster_contract::subjects::{LedgerSubject, PUBLISHER_PREFIX};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_service::error::chain;
 
-use super::checker::Violation;
+use super::violation::Violation;
 use crate::ledger::Entry;
 
 /// Time within which the publisher answers.

@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 
 use crate::error::Error;
-use crate::lab::{self, prepare};
+use crate::lab::{self, files};
 use crate::run_paths::RunPaths;
 
 /// How long a device is enrolled: longer than any run.
@@ -83,7 +83,7 @@ impl SecuredHub {
         for dir in [&hub.tls, &hub.devices] {
             lab::folder(dir)?;
         }
-        prepare::certify(&[address.ip().to_string()], &hub.tls, &hub.authority())?;
+        files::certify(&[address.ip().to_string()], &hub.tls, &hub.authority())?;
         Ok(hub)
     }
 
@@ -108,7 +108,7 @@ impl SecuredHub {
              tls {{ cert_file: \"{tls}/cert.pem\", key_file: \"{tls}/key.pem\" }}\n\
              include \"auth/{}\"\n",
             store.display(),
-            prepare::ACCOUNTS
+            files::ACCOUNTS
         )
     }
 

@@ -9,10 +9,10 @@ use muster_contract::limits::PARTITIONS;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::checker::Violation;
 use super::monitor::ViewMonitor;
 use super::processes::Processes;
 use super::schedule::{REPLICAS, Role};
+use super::violation::Violation;
 use crate::error::Error;
 use crate::http;
 

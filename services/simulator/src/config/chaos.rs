@@ -7,7 +7,8 @@ use clap::Args;
 use muster_contract::DeviceKey;
 use muster_service::config::{Common, Problems};
 
-use super::{DEVICES_MAX, LogArgs, RunLocation, RunLocationArgs};
+use super::log::LogArgs;
+use super::run::{self, DEVICES_MAX, RunLocation, RunLocationArgs};
 
 /// Shortest trial in which everything has a chance to happen.
 const SECONDS_MIN: u64 = 10;
@@ -92,10 +93,10 @@ pub struct ChaosConfig {
 impl ChaosArgs {
     pub(super) fn check(self, seed: u64, programs: PathBuf) -> Result<ChaosConfig, Problems> {
         let mut problems = Problems::default();
-        let length = super::seconds(&mut problems, &self.seconds, SECONDS_MIN);
+        let length = run::seconds(&mut problems, &self.seconds, SECONDS_MIN);
         let agents = problems.number("--agents", &self.agents, AGENTS_MIN..=DEVICES_MAX);
         let sites = problems.number("--sites", &self.sites, SITES_MIN..=agents.unwrap_or(DEVICES_MAX) / 2);
-        let seed = super::seed(&mut problems, "--seed", self.seed.as_deref(), seed);
+        let seed = run::seed(&mut problems, "--seed", self.seed.as_deref(), seed);
         let common = self.log.check(&mut problems);
         let location = self.location.check(&mut problems, self.dir, programs);
         problems.finish(|| {
@@ -130,9 +131,9 @@ impl ChaosConfig {
     /// The devices: first those of the first site, then the others in turn.
     pub fn device_keys(&self) -> Vec<DeviceKey> {
         let (first, others) = (self.process_agents(), self.sites - 1);
-        let of_the_first = (0..first).filter_map(|at| super::device_key(1, at + 1));
+        let of_the_first = (0..first).filter_map(|at| run::device_key(1, at + 1));
         let rest = self.agents - first;
-        let others = (0..rest).filter_map(|at| super::device_key(at % others + 2, at / others + 1));
+        let others = (0..rest).filter_map(|at| run::device_key(at % others + 2, at / others + 1));
         of_the_first.chain(others).collect()
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use muster_service::config::{Common, Problems};
 
-use super::LogArgs;
+use super::log::LogArgs;
 
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\

@@ -7,7 +7,8 @@ use clap::Args;
 use muster_contract::DeviceKey;
 use muster_service::config::{Common, Problems};
 
-use super::{DEVICES_MAX, LogArgs, RunLocation, RunLocationArgs};
+use super::log::LogArgs;
+use super::run::{self, DEVICES_MAX, RunLocation, RunLocationArgs};
 
 /// Shortest run that leaves time for link faults.
 const SECONDS_MIN: u64 = 20;
@@ -109,9 +110,9 @@ impl DemoArgs {
             problems.number(flag, text, 1..=sites_max)
         });
         let length = problems.optional("--seconds", self.seconds.as_deref(), |problems, _, text| {
-            super::seconds(problems, text, SECONDS_MIN)
+            run::seconds(problems, text, SECONDS_MIN)
         });
-        let seed = super::seed(&mut problems, "--seed", self.seed.as_deref(), seed);
+        let seed = run::seed(&mut problems, "--seed", self.seed.as_deref(), seed);
         let common = self.log.check(&mut problems);
         let location = self.location.check(&mut problems, self.dir, programs);
         problems.finish(|| {
@@ -134,12 +135,12 @@ impl DemoArgs {
 impl DemoConfig {
     /// The names of the sites.
     pub fn site_names(&self) -> Vec<String> {
-        super::site_names(self.sites)
+        run::site_names(self.sites)
     }
 
     /// The devices, spread over the sites in turn.
     pub fn device_keys(&self) -> Vec<DeviceKey> {
-        let key = |at| super::device_key(at % self.sites + 1, at / self.sites + 1);
+        let key = |at| run::device_key(at % self.sites + 1, at / self.sites + 1);
         (0..self.devices).filter_map(key).collect()
     }
 }

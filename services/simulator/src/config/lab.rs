@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use muster_contract::SiteId;
 use muster_service::config::{Common, Problems};
 
-use super::LogArgs;
 use super::link_proxy::Server;
+use super::log::LogArgs;
 use crate::lab::Lab;
 
 /// Shown below the help.

@@ -7,7 +7,9 @@ use std::str::FromStr;
 use clap::Args;
 use muster_service::config::{Common, Problems};
 
-use super::LogArgs;
+use super::cut::CUTS_DEFAULT;
+use super::log::LogArgs;
+use super::run;
 use crate::link::{Profile, Sharing};
 
 /// Shown below the help.
@@ -61,7 +63,7 @@ pub struct LinkArgs {
         visible_alias = "cuts",
         env = "MUSTER_LINK_CUTS",
         value_name = "DIR",
-        default_value = super::cut::CUTS_DEFAULT
+        default_value = CUTS_DEFAULT
     )]
     cuts: PathBuf,
     /// Give each client a link of its own
@@ -119,7 +121,7 @@ impl LinkArgs {
         let listen = problems.required("--link-listen", self.listen.as_deref(), Problems::address);
         let to = problems.required("--link-to", self.to.as_deref(), Problems::parse);
         let profile = problems.parse("--link-profile", &self.profile);
-        let seed = super::seed(&mut problems, "--link-seed", self.seed.as_deref(), seed);
+        let seed = run::seed(&mut problems, "--link-seed", self.seed.as_deref(), seed);
         let http_addr = problems.optional("--http-addr", self.http_addr.as_deref(), Problems::address);
         let common = self.log.check(&mut problems);
         let sharing = if self.each { Sharing::Each } else { Sharing::All };

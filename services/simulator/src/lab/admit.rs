@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_refused_take_nobodys_turn_and_have_their_own_again_and_again() {
+    fn refused_devices_delay_no_other_and_are_tried_again_and_again() {
         let (mut refused, mut rng, mut now) = (Refused::default(), Rng::with_seed(1), Instant::now());
         let error = Error::Refused { what: "muster enroll".to_owned(), said: "another key".to_owned() };
         let bad: Vec<_> = (0..2 * BATCH_MAX).map(|at| request(&format!("bad-{at:04}"))).collect();

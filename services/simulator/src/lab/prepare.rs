@@ -3,24 +3,18 @@
 //!
 //! A step is done once its last file exists; an interrupted one is repeated.
 
-use std::path::Path;
-
 use muster_identity::Role;
 
-use super::{Lab, certificate, fleet, folder, keep, muster, site};
+use super::files::{ACCOUNTS, PUBLIC, SECRET, certify, copy};
+use super::{Lab, fleet, folder, keep, muster, site};
 use crate::config::lab::Prepare;
 use crate::error::Error;
 use crate::repository::Repository;
 
-pub(super) const SECRET: u32 = 0o600;
-pub(super) const PUBLIC: u32 = 0o644;
 /// The data directory of nats-server, in its container.
 const HUB_DATA: &str = "/data/state";
 /// The folder with the prepared files of nats-server, in its container.
 const HUB_FOLDER: &str = "/data/hub";
-/// The file of `muster auth` that nats-server includes.
-pub(crate) const ACCOUNTS: &str = "nats-server.conf";
-
 /// Prepares a lab. Nothing that exists is changed, but for copies of what `muster auth` keeps.
 ///
 /// # Errors
@@ -42,21 +36,6 @@ pub(crate) async fn run_once(config: &Prepare) -> Result<(), Error> {
     keep(&lab.hub().join("hub.conf"), &hub_config(!config.sites.is_empty()), PUBLIC)?;
     distribute_credentials(lab)?;
     repository(lab).await
-}
-
-/// Makes a certificate for a server of these names into its folder, and its authority's into a file for everybody.
-pub(crate) fn certify(names: &[String], folder: &Path, authority: &Path) -> Result<(), Error> {
-    // The authority is written last: with it the certificate is whole.
-    if authority.exists() {
-        return Ok(());
-    }
-    let made = certificate::certified(names)
-        .map_err(|error| Error::Certificate { names: names.join(", "), source: error })?;
-    keep(&folder.join("cert.pem"), &made.certificate, PUBLIC)?;
-    keep(&folder.join("key.pem"), &made.key, SECRET)?;
-    keep(authority, &made.authority, PUBLIC)?;
-    tracing::info!(names = names.join(", "), "made a certificate");
-    Ok(())
 }
 
 /// The configuration of nats-server. `include` is relative to the including file.
@@ -88,15 +67,6 @@ fn distribute_credentials(lab: &Lab) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Error> {
-    let text =
-        std::fs::read_to_string(from).map_err(|source| Error::Prepare { path: from.to_owned(), source })?;
-    if std::fs::read_to_string(to).is_ok_and(|there| there == text) {
-        return Ok(());
-    }
-    keep(to, &text, mode)
 }
 
 /// A bare repository with the sample fleet as its first commit: made as one with files, whose files are then left out.

@@ -3,7 +3,7 @@
 
 use muster_contract::SiteId;
 
-use super::prepare::{ACCOUNTS, PUBLIC, SECRET, certify, copy};
+use super::files::{ACCOUNTS, PUBLIC, SECRET, certify, copy};
 use super::{folder, keep, muster};
 use crate::config::lab::Prepare;
 use crate::error::Error;

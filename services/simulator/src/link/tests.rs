@@ -250,7 +250,7 @@ async fn a_mended_link_resets_only_connections_that_lost_data() {
 }
 
 #[tokio::test]
-async fn a_throttled_link_carries_no_more_than_its_rate_over_all_connections_together() {
+async fn a_throttled_link_keeps_its_rate_over_all_connections_together() {
     let mut ends = Ends::new().await;
     let mut other = TcpStream::connect(ends.link.address()).await.unwrap();
     let mut server_of_other = soon(ends.accepted.recv()).await.unwrap();

@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Capability, Cluster, Instance, Node, Operation, Plan, Resources};
+use super::instance::Instance;
+use super::inventory::{Capability, Cluster, Node, Resources};
+use super::operation::{Operation, OperationType};
+use super::plan::Plan;
 use crate::ids::{ComponentName, DeviceKey, InstanceName, PlanName};
 use crate::query::{ErrorBody, ErrorCode};
 
@@ -72,7 +75,7 @@ pub struct PlanSummary {
 pub struct OperationCounts {
     /// The type.
     #[serde(rename = "type")]
-    pub operation_type: super::OperationType,
+    pub operation_type: OperationType,
     /// Those that wait for approval.
     pub pending_approval: u64,
     /// Those that are approved or running.

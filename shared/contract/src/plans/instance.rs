@@ -4,7 +4,9 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Operation, PlansChange, check_length, check_text};
+use super::change::PlansChange;
+use super::checks::{check_length, check_text};
+use super::operation::Operation;
 use crate::decode::{Document, Violation};
 use crate::ids::{DeviceKey, InstanceName, OperationId, PlanName, RevisionId};
 use crate::limits::{FINISHED_OPERATIONS_MAX, OPEN_OPERATIONS_MAX};

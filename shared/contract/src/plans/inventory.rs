@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{PlansChange, check_length, check_text};
+use super::change::PlansChange;
+use super::checks::{check_length, check_text};
 use crate::decode::{Document, Violation};
 use crate::ids::{CapabilityName, ClusterName, DeviceKey};
 use crate::limits::{DISRUPTIONS_MAX, MATCHERS_MAX, PORTS_MAX, RESOURCE_MAX};

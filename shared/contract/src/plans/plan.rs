@@ -11,16 +11,18 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::{PlansChange, Resources, check_length, check_text};
+use super::change::PlansChange;
+use super::checks::{check_length, check_text};
+use super::inventory::Resources;
 use crate::decode::{Document, Violation};
 use crate::desired::ProfileType;
+use crate::duration_text;
 use crate::ids::{CapabilityName, ClusterName, ComponentName, PlanName, RevisionId};
 use crate::limits::{
     APPROVAL_EXPIRES_AFTER, MATCHERS_MAX, PLAN_APPLICATIONS_MAX, PLAN_BYTES_MAX, PLAN_INSTANCES_MAX,
     PLAN_REVISIONS_MAX, PORTS_MAX, RESOURCE_MAX, SERVICE_NAME_BYTES_MAX,
 };
 use crate::requested_by::RequestedBy;
-use crate::rollout::duration_text;
 use crate::version::{ApiVersion, kind};
 
 /// `muster.plan.<plan>`

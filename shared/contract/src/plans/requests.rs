@@ -7,10 +7,9 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Coordinates, Disruption, InventoryState, NodeState, NodeVolume, OperationState, OperationType, PlanSpec,
-    PlanState, Resources,
-};
+use super::inventory::{Disruption, DisruptionState, InventoryState, NodeState, NodeVolume, Resources};
+use super::operation::{OperationState, OperationType};
+use super::plan::{Coordinates, PlanSpec, PlanState};
 use crate::ids::{
     CapabilityName, ClusterName, ComponentName, DeviceKey, InstanceName, OperationId, PlanName, RevisionId,
 };
@@ -406,7 +405,7 @@ pub enum InventoryKind {
 impl DisruptionRequest {
     /// The disruption to add, if the request has all of it.
     pub fn disruption(&self) -> Option<Disruption> {
-        let state = super::DisruptionState::Scheduled;
+        let state = DisruptionState::Scheduled;
         Some(Disruption { id: self.id.clone(), should_evict: self.should_evict, start: self.start?, state })
     }
 }

@@ -9,7 +9,7 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ids::SiteId;
-use crate::status::FILTER_VALUES_MAX;
+use crate::limits::FILTER_VALUES_MAX;
 
 /// A set of sites; the empty set stands for all sites.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::duration_text;
+use crate::duration_text;
 use crate::requested_by::RequestedBy;
 
 /// Persons that one rollout names.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::duration_text;
 use crate::canonical::Digest;
+use crate::duration_text;
 use crate::ids::{DeploymentId, WaveName};
 use crate::webhook_url::WebhookUrl;
 

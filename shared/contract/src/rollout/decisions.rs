@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::phase::{ImpossibleDecision, RolloutPhase, RolloutVerb};
-use super::{Approvals, Approvers, CheckResult};
+use super::approvals::{Approvals, Approvers};
+use super::check::CheckResult;
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
 use crate::ids::{DeploymentId, WaveName};

@@ -4,16 +4,13 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use super::RolloutVerb;
+use super::decisions::RolloutVerb;
+use super::policy_time;
 use crate::fact::DeadlineKind;
 use crate::ids::LabelKey;
-
-/// Longest time of a policy.
-const POLICY_TIME_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// How a wave treats a released device that is not heard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -117,20 +114,20 @@ impl Retries {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Deadlines {
     /// From the begin of a wave until its gate is open: 30m, 8h, 7d; at most 720h.
-    #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "policy_time::optional", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub wave: Option<Duration>,
     /// From the begin of the first wave until the last gate is open, as for `wave`.
-    #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "policy_time::optional", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub rollout: Option<Duration>,
     /// From the first attempt of a device at the content until it has an end, as for `wave`. After it, and after the hub's own deadline
     /// of the deployment, the device counts as failed until it has confirmed the content.
-    #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "policy_time::optional", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub device: Option<Duration>,
     /// From the moment at which a device could first learn of the content until it reports anything of it, as for `device`.
-    #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "policy_time::optional", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub never_started: Option<Duration>,
     /// The planner's decision at the end of such a time.
@@ -184,53 +181,6 @@ impl AtEnd {
             Self::Stop => RolloutVerb::Stop,
             Self::Rollback => RolloutVerb::Rollback,
         }
-    }
-}
-
-/// A time of a policy from its text.
-fn parse(text: &str) -> Result<Duration, String> {
-    let parsed = || text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
-    days(text)
-        .or_else(parsed)
-        .filter(|time| !time.is_zero() && *time <= POLICY_TIME_MAX)
-        .ok_or_else(|| format!("'{text}' is not a time above 0 and up to 720h, as in 30m, 8h or 7d"))
-}
-
-/// A number of days, of 24 hours each: 7d.
-fn days(text: &str) -> Option<Duration> {
-    let digits = text.strip_suffix('d').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
-    digits.parse::<u64>().ok()?.checked_mul(24 * 60 * 60).map(Duration::from_secs)
-}
-
-fn text(time: Duration) -> Result<String, jiff::Error> {
-    SignedDuration::try_from(time).map(|time| format!("{time:#}"))
-}
-
-pub(super) mod policy_time {
-    use super::*;
-
-    pub(in super::super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&text(*time).map_err(serde::ser::Error::custom)?)
-    }
-
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        parse(&String::deserialize(from)?).map_err(serde::de::Error::custom)
-    }
-}
-
-mod optional_policy_time {
-    use super::*;
-
-    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-        match time {
-            Some(time) => super::policy_time::serialize(time, to),
-            None => to.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-        let text = Option::<String>::deserialize(from)?;
-        text.map(|text| parse(&text).map_err(serde::de::Error::custom)).transpose()
     }
 }
 

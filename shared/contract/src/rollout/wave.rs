@@ -6,9 +6,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use super::{CHECKS_MAX, Check, Offline, Percent, duration_text};
+use super::check::{CHECKS_MAX, Check};
+use super::percent::Percent;
+use super::policy::Offline;
+use crate::duration_text;
 use crate::ids::{DeviceKey, LabelKey, SiteId, WaveName};
 use crate::labels::{self, Labels};
 
@@ -179,7 +182,11 @@ impl Default for AtMost {
 }
 
 mod device_names {
-    use super::*;
+    use std::collections::BTreeSet;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::ids::DeviceKey;
 
     pub(super) fn serialize<S: Serializer>(keys: &BTreeSet<DeviceKey>, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(keys.iter().map(ToString::to_string))

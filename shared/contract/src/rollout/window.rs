@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use jiff::civil::Time;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use super::Cron;
-use super::policy::policy_time;
+use super::cron::Cron;
+use super::policy_time;
 
 /// Windows of one rollout.
 pub const WINDOWS_MAX: usize = 16;
@@ -81,7 +81,8 @@ fn is_utc(zone: &str) -> bool {
 }
 
 mod clock_time {
-    use super::*;
+    use jiff::civil::Time;
+    use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(time: &Option<Time>, to: S) -> Result<S::Ok, S::Error> {
         match time {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn why_has_one_entry_for_each_reason_to_refuse_and_the_device_that_refuses_longest() {
+    fn why_has_each_reason_to_refuse_once_with_the_device_refusing_longest() {
         let mut fleet = Fleet::default();
         for device in ["n.a", "n.b", "s.c"] {
             desire(&mut fleet, device, "web");

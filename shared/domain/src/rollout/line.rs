@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_has_begun_with_a_content_has_begun_also_once_it_is_silent() {
+    fn a_device_that_has_begun_with_a_content_has_begun_while_silent_too() {
         let line = |standing, freshness, generation| Line {
             standing,
             freshness,

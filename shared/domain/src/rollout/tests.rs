@@ -291,14 +291,14 @@ fn a_decision_comes_before_any_evidence() {
 }
 
 #[test]
-fn an_aborted_rollout_takes_the_content_back_from_devices_that_have_not_begun() {
+fn an_abort_takes_the_content_back_from_devices_that_have_not_begun() {
     let step = |targets: &[_]| decided(rollout(json!([])), &[(RolloutVerb::Abort, "")], targets).step;
     assert_eq!(step(&[CONFIRMED, DARK, FAILED, WAITING]), Step::RollBack { targets: vec![1] });
     assert_eq!(step(&[CONFIRMED, FAILED, WAITING]), Step::Held { phase: RolloutPhase::Aborted });
 }
 
 #[test]
-fn after_the_end_further_devices_get_the_content_and_no_failure_ends_it_again() {
+fn after_the_end_new_devices_get_the_content_and_no_failure_ends_it() {
     let rollout = || rollout(json!([{ "name": "a", "devices": ["s0/d0"], "approval": "before" }]));
     let step = |targets: &[_]| decided(rollout(), &[(RolloutVerb::Finish, "")], targets).step;
     assert_eq!(step(&[WAITING, FAILED, WAITING]), release(0, &[0]));

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::defined::{ComponentPart, Counted, CountedPart, DevicePart, GroupBy, ViewDefinition};
-use muster_contract::groups::{GroupView, StandingPart};
+use muster_contract::groups::GroupView;
+use muster_contract::standing_part::StandingPart;
 use muster_contract::view::{Bounds, Complete, Freshness, Split, Standing, Verdict, content_digest};
 use muster_contract::{DeviceKey, LabelKey, LabelValue, State};
 

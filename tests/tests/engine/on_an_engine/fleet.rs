@@ -157,7 +157,7 @@ async fn started() -> Fleet {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_in_containers_converges_and_loses_nothing_whatever_is_done_to_it() {
+async fn a_fleet_in_containers_converges_and_loses_nothing_under_all_faults() {
     sizes();
     let fleet = started().await;
     nobody_is_root(&fleet.stack);

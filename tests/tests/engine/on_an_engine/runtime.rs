@@ -141,7 +141,7 @@ fn project(services: &[String]) -> String {
 const FOREVER: &str = "while true; do sleep 1; done";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unit_is_ready_when_its_containers_are_and_is_taken_over_by_another_agent() {
+async fn a_unit_is_ready_with_its_containers_and_another_agent_adopts_it() {
     let mut device = Device::new("taken-over");
     let healthy = "    environment: {GREETING: \"${GREETING}\"}\n    healthcheck: {test: [CMD, test, -e, /tmp/up], interval: 1s, retries: 30}\n";
     let script = format!("echo $$GREETING; sleep 2; touch /tmp/up; {FOREVER}");

@@ -65,7 +65,7 @@ async fn until_told(fleet: &Fleet, args: &[&str], what: &str, holds: impl Fn(&Va
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_site_that_is_cut_off_is_one_cause_loses_nothing_and_leaves_the_other_alone() {
+async fn a_site_cut_off_is_one_cause_loses_nothing_and_spares_the_others() {
     let fleet = started().await;
     devices_see_the_server_of_their_site_alone(&fleet.stack);
     every_server_has_a_domain_of_its_own(&fleet.stack);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn an_old_copy_of_the_database_begins_a_new_epoch_with_everything_the_hub_lacks() {
+async fn an_old_database_copy_begins_an_epoch_with_everything_the_hub_lacks() {
     let dir = tempfile::tempdir().unwrap();
     let (_db, outbox) = open(dir.path(), AMPLE).await;
     outbox.append(one(capabilities())).await.unwrap();

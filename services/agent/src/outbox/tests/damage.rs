@@ -182,8 +182,8 @@ async fn write_for_ever(dir: &Path) {
 }
 
 #[test]
-fn a_system_that_refuses_to_write_is_named_and_nothing_is_lost_once_it_does_not() {
-    let name = "a_system_that_refuses_to_write_is_named_and_nothing_is_lost_once_it_does_not";
+fn a_system_that_refuses_writes_is_named_and_loses_nothing_afterwards() {
+    let name = "a_system_that_refuses_writes_is_named_and_loses_nothing_afterwards";
     if let Some(dir) = std::env::var_os(DIR) {
         return block_on(write_until_refused(Path::new(&dir)));
     }
@@ -201,8 +201,8 @@ fn a_system_that_refuses_to_write_is_named_and_nothing_is_lost_once_it_does_not(
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_to_is_named_with_a_remedy_and_left_alone() {
-    let name = "a_directory_that_cannot_be_written_to_is_named_with_a_remedy_and_left_alone";
+fn an_unwritable_directory_is_named_with_a_remedy_and_left_alone() {
+    let name = "an_unwritable_directory_is_named_with_a_remedy_and_left_alone";
     if let Some(dir) = std::env::var_os(DIR) {
         let dir = Path::new(&dir);
         let device = "plant7/press-4".parse().unwrap();

@@ -5,7 +5,7 @@ use muster_contract::limits::{CRASH_LOOP_FAILURES, SUCCESS_HELD_AFTER};
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_device_that_could_not_look_when_it_started_says_that_it_has_recovered() {
+async fn a_device_that_could_not_look_at_its_start_reports_its_recovery() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
     trial.until("web@1 installed: db=installed ui=installed").await;
@@ -21,7 +21,7 @@ async fn a_device_that_could_not_look_when_it_started_says_that_it_has_recovered
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_whose_dropped_component_did_not_stop_at_once_is_installed_in_the_end() {
+async fn an_update_is_installed_though_a_dropped_component_stops_late() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["db", "old"])]));
     trial.until("web@1 installed: db=installed old=installed").await;

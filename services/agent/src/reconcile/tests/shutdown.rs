@@ -34,7 +34,7 @@ async fn an_agent_that_ends_stops_what_takes_long_within_the_time_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_done_is_neither_stopped_nor_run_again_when_the_agent_ends() {
+async fn a_finished_job_is_neither_stopped_nor_rerun_when_the_agent_ends() {
     let mut trial = Trial::that_stops();
     let job = |mut entry: DesiredDeployment| {
         let properties = &mut entry.profile.components[0].properties;

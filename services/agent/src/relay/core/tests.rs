@@ -235,7 +235,7 @@ fn a_new_database_fixes_its_epoch_after_the_receipt_was_fetched() {
 }
 
 #[test]
-fn an_old_database_sends_heartbeats_and_no_report_before_the_receipt_was_fetched() {
+fn an_old_database_sends_no_report_before_it_has_fetched_the_receipt() {
     let mut trial = Trial::new(1);
     let link = Input::Link(Link::Up { since_count: 1 });
     assert_eq!(trial.hand_in(link), ["fix epoch", "heartbeat, 1 unsent"]);

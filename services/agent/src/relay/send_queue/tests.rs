@@ -233,7 +233,7 @@ fn a_full_share_pauses_and_refused_rows_go_again_in_order() {
 }
 
 #[test]
-fn a_share_that_is_full_on_a_link_that_ends_does_not_keep_the_next_one_waiting() {
+fn a_full_share_on_an_ended_link_does_not_delay_the_next_link() {
     let events = vec![
         Sends(&[2, 1]),
         Answer(2, Err(SubjectFull), AnswerOutcome::Pause),
@@ -279,7 +279,7 @@ fn an_answer_from_before_a_restart_changes_nothing() {
 }
 
 #[test]
-fn a_row_refused_for_good_holds_nobody_up_and_is_tried_at_the_next_connection() {
+fn a_row_refused_for_good_delays_no_other_until_the_next_connection() {
     let events = vec![
         Sends(&[2, 1]),
         Answer(2, Err(Permanent), AnswerOutcome::Continue),

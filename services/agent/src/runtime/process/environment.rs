@@ -10,7 +10,8 @@ use std::path::Path;
 use std::{fs, io};
 
 use muster_contract::DeviceKey;
-use muster_contract::profile::{Process, is_env_name};
+use muster_contract::desired::is_env_name;
+use muster_contract::profile::Process;
 
 use super::env_tag::{DATA_DIR_VARIABLE, EnvTag, UNIT_VARIABLE};
 use crate::runtime::Unit;

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_main_process_is_the_oldest_group_leader_without_a_session_of_its_own() {
+    fn the_main_process_is_the_oldest_group_leader_without_its_own_session() {
         let processes = of(vec![
             seen(9, 9, 9, Some("db")),
             seen(20, 20, 5, Some("db")),

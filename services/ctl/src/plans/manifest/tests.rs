@@ -152,3 +152,28 @@ fn a_refusal_of_the_planner_gets_the_line_of_its_field() {
         "muster: there is no capability 'a100'\n"
     );
 }
+
+const PLANS_TEXT: &str = "\
+# a comment
+plans:
+  - name: web
+applications:
+  - payloadName: one
+    ports: [{protocol: TCP,
+      port: 80}]
+";
+
+#[test]
+fn a_field_has_its_line_and_a_missing_one_that_of_its_parent() {
+    for (path, line) in [
+        ("plans[0].name", 3),
+        ("plans[0].applications[0].payloadName", 5),
+        ("plans[0].applications[0].ports[0].port", 7),
+        ("plans[0].applications[0].resources", 5),
+        ("plans[0].applications[4]", 4),
+        ("plans[0].namespace", 3),
+        ("", 2),
+    ] {
+        assert_eq!(line_of(PLANS_TEXT, path), Some(line), "{path}");
+    }
+}

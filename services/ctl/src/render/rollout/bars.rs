@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use anstyle::Style;
 use muster_domain::rollout::ApprovalCount;
 
-use super::short;
 use crate::config::RolloutWord;
 use crate::render::colour::{BAD, DIM, MOVING, UNSURE, WELL, styled};
+use crate::render::cut::short;
 use crate::render::format::{clean, plural};
 use crate::render::frame::Frame;
 use crate::rollout::{

@@ -4,12 +4,11 @@ use muster_client::rollout::RolloutOperations;
 use muster_contract::query::SomeDevices;
 use muster_domain::rollout::ApprovalCount;
 
-use super::super::format::{clean, plural};
+use super::super::cut::short;
+use super::super::format::{clean, names, plural};
 use super::super::frame::Frame;
 use super::super::plans::state_cell;
-use super::super::publisher::names;
 use super::super::table::{Cell, Table};
-use super::short;
 
 /// Devices that a row names, at most.
 const DEVICES_SHOWN_MAX: usize = 3;

@@ -2,8 +2,8 @@
 
 use muster_contract::rollout::GateEvidence;
 
-use super::{DIGEST_WIDTH, cut};
 use crate::render::colour::{BAD, UNSURE, WELL, styled};
+use crate::render::cut::short;
 use crate::render::format::{clean, plural};
 use crate::render::frame::Frame;
 use crate::render::table::{Cell, Table};
@@ -50,8 +50,7 @@ fn one(found: &Verification, rollout: &VerifiedRollout, frame: Frame) -> String 
         ];
         table.row_above(row, below(decision));
     }
-    let digest = cut::end(&digest.to_string(), DIGEST_WIDTH);
-    format!("{} {digest} by {}\n{}", found.deployment, clean(rollout), table.within(frame.width))
+    format!("{} {} by {}\n{}", found.deployment, short(digest), clean(rollout), table.within(frame.width))
 }
 
 /// Why a decision is not the same, with both numbers.

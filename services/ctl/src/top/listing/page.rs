@@ -11,7 +11,7 @@ use crate::render::deployment::{converged, standing_rows};
 use crate::render::format::{as_of, clean, counts, freshness, plural};
 use crate::render::frame::Frame;
 use crate::top::fleet_screen::Part;
-use crate::top::model::{Content, Target};
+use crate::top::view::{Content, Target};
 
 /// Errors of a deployment that are shown above its devices.
 const ERRORS_MAX: usize = 3;

@@ -88,7 +88,7 @@ fn a_commit_that_some_devices_cannot_use_opens_no_gate() {
 }
 
 #[test]
-fn a_commit_that_was_replaced_is_given_up_once_git_was_asked_again_for_sure() {
+fn a_replaced_commit_is_given_up_once_git_was_certainly_polled_again() {
     let mut polls = Polls::default();
     let mut say = |second| {
         let polled_at = Some(Timestamp::from_second(second).unwrap());

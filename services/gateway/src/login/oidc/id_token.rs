@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_algorithm_is_that_of_a_published_key_and_never_the_tokens_word_alone() {
+    fn the_algorithm_is_that_of_a_published_key_not_of_the_token_alone() {
         let (signer, other) = (Signer::new(), Signer::new());
         for alg in ["none", "HS256", "RS256", "ES256", "eddsa"] {
             let token = signer.token(&json!({ "alg": alg, "kid": "a" }), &json!({}));

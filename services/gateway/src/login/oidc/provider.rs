@@ -14,8 +14,8 @@ use ureq::http::StatusCode;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-use super::super::{ReadFileError, read_file};
-use super::OidcConfig;
+use super::super::file::{ReadFileError, read_file};
+use super::config::OidcConfig;
 use super::id_token::{Claims, ExpectedClaims, JsonWebKeySet, TokenRefusal, verify};
 use crate::tls;
 

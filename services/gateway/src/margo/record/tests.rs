@@ -75,7 +75,7 @@ fn a_repeated_report_has_one_number_whenever_the_gateway_died() {
 }
 
 #[test]
-fn a_newer_report_of_the_deployment_coalesces_an_open_one_and_all_that_it_coalesced() {
+fn a_newer_report_coalesces_an_open_one_with_all_that_it_coalesced() {
     let mut record = begin(None, now(0));
     number(&mut record, "web", "pending", 0);
     assert_eq!(number(&mut record, "web", "installing", 1), Some((2, vec![1], true)));
@@ -84,7 +84,7 @@ fn a_newer_report_of_the_deployment_coalesces_an_open_one_and_all_that_it_coales
 }
 
 #[test]
-fn an_open_number_of_another_deployment_is_coalesced_only_once_it_is_abandoned() {
+fn another_deployments_open_number_is_coalesced_only_once_abandoned() {
     let mut record = begin(None, now(0));
     number(&mut record, "web", "pending", 0);
     assert_eq!(number(&mut record, "db", "pending", 30), Some((2, vec![], true)));
@@ -171,7 +171,7 @@ fn a_record_is_bounded() {
 }
 
 #[test]
-fn a_confirmed_report_that_the_hub_misses_is_sent_again_under_a_new_number() {
+fn a_confirmed_report_that_the_hub_lacks_is_resent_with_a_new_number() {
     let missing = |epoch, through, missing: SeqRanges| Receipt { missing, ..receipt(epoch, through) };
     let confirmed_twice = || {
         let mut record = begin(None, now(0));

@@ -13,7 +13,7 @@ use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
 use super::params::{Kind, Param};
 use super::routes::{ROUTES, Route, SELECT, Source};
 use super::webhooks::{REGISTRATION, RegisteredWebhook, WebhookList};
-use crate::margo::trust::{BUNDLE, DISCOVERY};
+use crate::margo::trust::routes::{BUNDLE, DISCOVERY};
 use crate::problem::PROBLEM_TYPE;
 
 /// Parameters without which a question has no answer, each with its route.

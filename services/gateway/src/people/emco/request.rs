@@ -33,14 +33,14 @@ const INSTANCE: Param =
     param("instance", Kind::Text, "An older revision: a commit or request, or its sequence in LEDGER");
 
 /// The parameters of a deployment intent group's status.
-pub(in crate::people) const OF_A_GROUP: [Param; 10] =
+pub(crate) const OF_A_GROUP: [Param; 10] =
     [STATUS, TYPE, OUTPUT, INSTANCE, FILTERS[0], FILTERS[1], FILTERS[2], LISTS[0], LISTS[1], LISTS[2]];
 /// The parameters of a cluster's status.
-pub(in crate::people) const OF_A_CLUSTER: [Param; 5] = [STATUS, TYPE, OUTPUT, FILTERS[0], FILTERS[2]];
+pub(crate) const OF_A_CLUSTER: [Param; 5] = [STATUS, TYPE, OUTPUT, FILTERS[0], FILTERS[2]];
 /// The parameters of the notifications of a group.
-pub(in crate::people) const GROUP_WATCHED: [Param; 5] = [STATUS, OUTPUT, FILTERS[0], FILTERS[1], FILTERS[2]];
+pub(crate) const GROUP_WATCHED: [Param; 5] = [STATUS, OUTPUT, FILTERS[0], FILTERS[1], FILTERS[2]];
 /// The parameters of the notifications of a cluster.
-pub(in crate::people) const CLUSTER_WATCHED: [Param; 4] = [STATUS, OUTPUT, FILTERS[0], FILTERS[2]];
+pub(crate) const CLUSTER_WATCHED: [Param; 4] = [STATUS, OUTPUT, FILTERS[0], FILTERS[2]];
 
 /// The address of a question: EMCO calls it the anchor.
 #[derive(Debug, Clone, PartialEq, Eq)]

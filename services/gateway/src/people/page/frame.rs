@@ -9,7 +9,7 @@ use muster_contract::Timestamp;
 
 use super::assets;
 use super::parts::second;
-use crate::login::gate;
+use crate::login::current;
 use crate::people::People;
 use crate::people::live::Staleness;
 use crate::problem::{Problem, RETRY_AFTER_SECONDS};
@@ -138,7 +138,7 @@ impl Frame {
 /// The person who has logged in, with a button to log out.
 fn person() -> Markup {
     html! {
-        @if let Some(session) = gate::current() {
+        @if let Some(session) = current::session() {
             form.person method="post" action="/logout" {
                 span { (session.label()) ", " (session.person.role) }
                 button.act type="submit" { "Log out" }

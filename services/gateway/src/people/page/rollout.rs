@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::frame::{Frame, ProblemPage};
 use super::parts::{ago, band, cli, count, encoded, none, number, panel, second, short};
 use super::side::deployments;
-use crate::login::gate;
+use crate::login::current;
 use crate::people::People;
 use crate::people::api::act;
 use crate::people::api::ungoverned;
@@ -148,7 +148,7 @@ fn acts(progress: &RolloutProgress) -> Markup {
     };
     let is_done = matches!(progress.state.step, Step::Done) && progress.record.is_none();
     html! {
-        @if !is_done && !verbs.is_empty() && gate::offers_changes() {
+        @if !is_done && !verbs.is_empty() && current::offers_changes() {
             div.acts {
                 @if let Some(wave) = approvable && phase.is_running() {
                     (act_form(progress, "approve", &format!("Approve wave {}", wave.name), "first", Some(&wave.name)))

@@ -5,11 +5,8 @@
 //! another one, not with each judgement. `stale` names why no service answers, `end` follows when there is no such rollout,
 //! deployment or device any more.
 
-use std::collections::HashMap;
-use std::fmt;
 use std::iter;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -19,168 +16,44 @@ use axum::response::Response;
 use muster_client::ask::AskError;
 use muster_client::rollout::{ApprovalRequest, RolloutsFrame, gathered, read_approvals};
 use muster_contract::canonical::Digest;
-use muster_contract::{DeploymentId, LabelError, Timestamp};
+use muster_contract::{LabelError, Timestamp};
 use muster_service::error::chain;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::watch::{self, Receiver, Sender};
+use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::sleep;
 
-use super::LAST_EVENT_ID;
-use super::stream::{Event, Source, check_room, respond};
+use super::stream::{Event, EventSource, LAST_EVENT_ID, check_room, respond};
+use super::topics::{Document, Known, NOTIFICATIONS_MAX, PolledTopic, TOPICS_MAX, Topic};
 use crate::people::People;
 use crate::people::api::params::Values;
 use crate::people::api::ungoverned;
-use crate::people::emco::WatchedStatus;
+use crate::people::emco::notify::read;
+use crate::people::emco::watched::WatchedStatus;
 use crate::problem::Problem;
 
-/// Time between an answer and the next question.
-const ASK_EVERY: Duration = Duration::from_secs(2);
-/// The same for EMCO's notifications: as at EMCO, at most one in three seconds.
-const NOTIFY_EVERY: Duration = Duration::from_secs(3);
-/// Age in seconds beyond which the last answer is stale.
-const ANSWER_AGE_MAX: i64 = 10;
-/// Most addresses that are followed at once.
-const TOPICS_MAX: usize = 200;
-/// Most of them that are notifications of EMCO: their filters are chosen freely, so one client could take the places of all.
-const NOTIFICATIONS_MAX: usize = 40;
-const _: () = assert!(NOTIFICATIONS_MAX < TOPICS_MAX / 2);
 /// Digits of a digest in an id.
 const ID_DIGITS: usize = 12;
 
-/// The subject of a stream.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Topic {
-    Rollouts(DeploymentId),
-    Approvals,
-    Notifications(WatchedStatus),
-}
-
-impl Topic {
-    const fn interval(&self) -> Duration {
-        match self {
-            Self::Rollouts(_) | Self::Approvals => ASK_EVERY,
-            Self::Notifications(_) => NOTIFY_EVERY,
-        }
-    }
-}
-
-/// A document as an event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Document {
-    id: String,
-    data: Bytes,
-}
-
-/// The newest state of a topic.
-#[derive(Debug, Clone)]
-enum Known {
-    /// No service has answered yet.
-    Asking,
-    Current {
-        document: Document,
-        /// Time of the question.
-        at: Timestamp,
-    },
-    /// There is no such rollout, deployment or device.
-    Gone,
-    /// No service answers.
-    Unanswered { since: Timestamp, cause: String, last: Option<Document> },
-}
-
-impl Known {
-    /// The state at a time: a current document that is too old counts as unanswered.
-    fn judged(self, now: Timestamp) -> Self {
-        match self {
-            Self::Current { at, .. } if now.as_second() - at.as_second() > ANSWER_AGE_MAX => {
-                let cause = format!("the services have not answered for more than {ANSWER_AGE_MAX} s");
-                Self::Unanswered { since: at, cause, last: None }
-            }
-            known => known,
-        }
-    }
-}
-
-/// The topics that are followed.
-#[derive(Default)]
-pub(crate) struct Polls(Mutex<HashMap<Topic, Arc<Sender<Known>>>>);
-
-/// Without the documents.
-impl fmt::Debug for Polls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Polls").finish_non_exhaustive()
-    }
-}
-
-impl Polls {
-    fn write<T>(&self, write: impl FnOnce(&mut HashMap<Topic, Arc<Sender<Known>>>) -> T) -> T {
-        write(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Subscribes to a topic; starts its task if it has none. `None` at the bound of topics.
-    fn follow(&self, people: &People, topic: Topic) -> Option<Receiver<Known>> {
-        self.write(|topics| {
-            if let Some(sender) = topics.get(&topic) {
-                return Some(sender.subscribe());
-            }
-            let is_notification = |topic: &Topic| matches!(topic, Topic::Notifications(_));
-            let is_full = is_notification(&topic)
-                && topics.keys().filter(|topic| is_notification(topic)).count() >= NOTIFICATIONS_MAX;
-            if is_full || topics.len() >= TOPICS_MAX {
-                return None;
-            }
-            let (sender, known) = watch::channel(Known::Asking);
-            let sender = Arc::new(sender);
-            topics.insert(topic.clone(), sender.clone());
-            tokio::spawn(poll(people.clone(), topic, sender));
-            Some(known)
-        })
-    }
-
-    /// Removes a topic without streams; true if it is removed.
-    fn remove_unused(&self, topic: &Topic, sender: &Sender<Known>) -> bool {
-        // No stream can subscribe meanwhile: `follow` holds the same lock.
-        self.write(|topics| sender.receiver_count() == 0 && topics.remove(topic).is_some())
-    }
-}
-
-/// Removes a topic when its task ends, also by a panic: the next client then starts another task.
-struct PolledTopic {
-    polls: Arc<Polls>,
-    topic: Topic,
-    sender: Arc<Sender<Known>>,
-}
-
-impl Drop for PolledTopic {
-    fn drop(&mut self) {
-        self.polls.write(|topics| {
-            if topics.get(&self.topic).is_some_and(|sender| Arc::ptr_eq(sender, &self.sender)) {
-                topics.remove(&self.topic);
-            }
-        });
-    }
-}
-
 /// Polls the services until the topic has no stream.
 async fn poll(people: People, topic: Topic, sender: Arc<Sender<Known>>) {
-    let polls = Arc::clone(&people.polls);
-    let _polled = PolledTopic { polls, topic: topic.clone(), sender: Arc::clone(&sender) };
+    let polled = PolledTopic { topics: Arc::clone(&people.topics), topic, sender };
     let mut asker = Asker::default();
     loop {
         let at = people.clock.now();
-        let known = match Box::pin(asker.ask(&people, &topic, at)).await {
+        let known = match Box::pin(asker.ask(&people, &polled.topic, at)).await {
             Ok(Some(document)) => Known::Current { document, at },
             Ok(None) => Known::Gone,
             Err(error) => asker.unanswered(at, &error),
         };
         asker.record(&known);
-        sender.send_replace(known);
+        polled.sender.send_replace(known);
         tokio::select! {
-            () = sleep(topic.interval()) => {}
-            () = sender.closed() => {}
+            () = sleep(polled.topic.interval()) => {}
+            () = polled.sender.closed() => {}
             () = people.stop.cancelled() => {}
         }
-        if people.stop.is_cancelled() || people.polls.remove_unused(&topic, &sender) {
+        if people.stop.is_cancelled() || polled.remove_unused() {
             return;
         }
     }
@@ -223,7 +96,7 @@ impl Asker {
                 Ok(Some(of_approvals(&state.waiting.into_values().collect::<Vec<_>>())))
             }
             Topic::Notifications(watched) => {
-                let Some((seq, content)) = watched.read(people).await? else { return Ok(None) };
+                let Some((seq, content)) = read(watched, people).await? else { return Ok(None) };
                 let found = document(&format!("{seq}-"), &content, &content);
                 // An equal notification is not sent again.
                 let same = self.last.as_ref().filter(|last| last.data == found.data);
@@ -309,7 +182,8 @@ async fn follow(people: People, topic: Topic, headers: &HeaderMap) -> Result<Res
         );
         Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail)
     };
-    let mut known = people.polls.follow(&people, topic.clone()).ok_or_else(too_many)?;
+    let start = |topic, sender| _ = tokio::spawn(poll(people.clone(), topic, sender));
+    let mut known = people.topics.follow(topic.clone(), start).ok_or_else(too_many)?;
     // The task answers within the timeouts of its questions; it ends with the gateway alone.
     let first = known.wait_for(|known| !matches!(known, Known::Asking)).await;
     let first = first.map(|known| known.clone().judged(people.clock.now()));
@@ -336,7 +210,7 @@ struct DocumentSource {
     is_stale: bool,
 }
 
-impl Source for DocumentSource {
+impl EventSource for DocumentSource {
     fn due(&mut self, people: &People, is_first: bool) -> Option<Event> {
         match self.known.borrow_and_update().clone().judged(people.clock.now()) {
             Known::Current { document, .. } if self.is_stale || self.has.as_ref() != Some(&document.id) => {
@@ -362,35 +236,6 @@ impl Source for DocumentSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_old_answer_is_stale_and_none_for_a_new_client() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let known = Known::Current { document: of_approvals(&[]), at: at(100) };
-        assert!(matches!(known.clone().judged(at(110)), Known::Current { .. }));
-        let old = known.judged(at(111));
-        assert!(matches!(old, Known::Unanswered { since, last: None, .. } if since == at(100)));
-    }
-
-    #[tokio::test]
-    async fn a_topic_goes_with_its_task_even_if_that_panics() {
-        let polls = Arc::new(Polls::default());
-        let begin = || {
-            let sender = Arc::new(watch::channel(Known::Asking).0);
-            polls.write(|topics| topics.insert(Topic::Approvals, sender.clone()));
-            PolledTopic { polls: polls.clone(), topic: Topic::Approvals, sender }
-        };
-        let polled = begin();
-        let failed = tokio::spawn(async move {
-            let _polled = polled;
-            panic!("a fault");
-        });
-        assert!(failed.await.is_err());
-        assert!(polls.write(|topics| topics.is_empty()));
-        let (before, _now) = (begin(), begin());
-        drop(before);
-        assert_eq!(polls.write(|topics| topics.len()), 1, "another task's topic stays");
-    }
 
     #[test]
     fn the_id_of_a_document_changes_with_its_content_and_not_with_a_judgement() {

@@ -1,4 +1,4 @@
-//! An event stream: it sends the events of a [`Source`], and `alive` between them.
+//! An event stream: it sends the events of a [`EventSource`], and `alive` between them.
 //!
 //! A stream ends with its source, at its age, with the gateway, or with the session of its request. It sends no frame without a
 //! check of that session, and `alive` bounds the time between two checks. It does not choose events.
@@ -7,19 +7,21 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::unfold;
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
-use crate::login::gate;
+use crate::login::current;
 use crate::login::session::Session;
 use crate::people::People;
 use crate::problem::Problem;
 
+/// The header with the id of the last event that a client has.
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Most open streams.
 const STREAMS_MAX: i64 = 10_000;
 /// Longest time without an event; also the longest time between two checks of the session.
@@ -62,7 +64,7 @@ impl Event {
 }
 
 /// The events of one stream.
-pub(super) trait Source: Send + 'static {
+pub(super) trait EventSource: Send + 'static {
     /// The event that is due now. `is_first`: the stream has sent none yet.
     fn due(&mut self, people: &People, is_first: bool) -> Option<Event>;
 
@@ -80,7 +82,7 @@ pub(super) fn check_room(people: &People) -> Result<(), Problem> {
 }
 
 /// The answer to a request for the events of a source.
-pub(super) fn respond(people: People, source: impl Source) -> Response {
+pub(super) fn respond(people: People, source: impl EventSource) -> Response {
     let events = unfold(EventStream::new(people, source), async |mut stream| {
         let frame = stream.next().await?;
         stream.people.metrics.frames.inc();
@@ -117,14 +119,14 @@ impl Drop for OpenCount {
     }
 }
 
-impl<S: Source> EventStream<S> {
+impl<S: EventSource> EventStream<S> {
     fn new(people: People, source: S) -> Self {
         let now = Instant::now();
         Self {
             _open: OpenCount::new(&people.metrics.followers),
             people,
             source,
-            session: gate::current(),
+            session: current::session(),
             is_first: true,
             has_ended: false,
             next_alive: now + ALIVE_INTERVAL,

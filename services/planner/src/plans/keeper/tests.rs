@@ -135,7 +135,7 @@ async fn ordered(plans: Vec<LogEvent>) -> (Vec<String>, bool) {
 }
 
 #[tokio::test]
-async fn a_planner_that_has_read_plans_to_its_end_removes_what_plans_does_not_want() {
+async fn a_planner_removes_unwanted_instances_once_it_has_read_all_of_plans() {
     let plans = vec![plan(), LogEvent::Read, end(1, Duration::ZERO)];
     assert_eq!(ordered(plans).await, (vec!["muster.publisher.remove".to_owned()], false));
 }

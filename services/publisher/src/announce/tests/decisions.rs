@@ -122,7 +122,7 @@ async fn a_rollback_passes_over_contents_that_were_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_is_about_a_content_that_git_wants_and_a_wave_that_needs_approval() {
+async fn a_decision_needs_a_content_of_git_and_a_wave_that_needs_approval() {
     let stream = Stream::default();
     let publisher = with_a_held_change(&stream).await;
     let refused = publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v9"))).await.unwrap_err();
@@ -300,7 +300,7 @@ async fn no_device_keeps_a_content_back_unless_its_rollout_is_rolled_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_aborted_rollout_gives_devices_the_content_before_and_no_device_this_one() {
+async fn an_abort_gives_devices_the_content_before_and_none_this_one() {
     let stream = Stream::default();
     let publisher = with_a_held_change(&stream).await;
     release(&publisher, Some(digest("v2")), None).await;
@@ -312,7 +312,7 @@ async fn an_aborted_rollout_gives_devices_the_content_before_and_no_device_this_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_with_another_content_ends_a_rollout_and_a_bad_content_stays_held() {
+async fn a_commit_of_another_content_ends_a_rollout_and_a_bad_one_stays_held() {
     let stream = Stream::default();
     let publisher = with_a_held_change(&stream).await;
     publisher.announcer.decide(asked(RolloutVerb::Begin, digest("v2"))).await.unwrap();
@@ -362,7 +362,7 @@ async fn unreadable_decisions_allow_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_of_each_of_many_files_holds_beside_the_others_and_after_a_start() {
+async fn each_of_many_files_has_a_pause_of_its_own_that_survives_a_restart() {
     let stream = Stream::default();
     let (count, path) = (20, |at: usize| format!("sites/s{at}/rollout.yaml"));
     let of_files = |revision: &str| {

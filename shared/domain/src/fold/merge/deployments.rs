@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_contract::groups::StandingPart;
 use muster_contract::pulse::HubHearing;
 use muster_contract::query::{DeploymentsAnswer, Query};
 use muster_contract::silence::SilentSites;
+use muster_contract::standing_part::StandingPart;
 use muster_contract::view::{AsOf, DeploymentView, Omitted};
 use muster_contract::{DeploymentId, HubName};
 

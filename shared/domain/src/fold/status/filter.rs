@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
+use muster_contract::limits::FILTER_VALUES_MAX;
 use muster_contract::near::{did_you_mean, near};
-use muster_contract::status::{FILTER_VALUES_MAX, StatusQuery};
+use muster_contract::status::StatusQuery;
 use muster_contract::view::{Standing, Verdict};
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId, Timestamp};
 

@@ -1,8 +1,8 @@
 //! Parses counts from another hub, accepting only counts that add up, and degrades them when that hub is no
 //! longer heard.
 
-use muster_contract::groups::StandingPart;
 use muster_contract::parts::{HUB_STANDINGS_MAX, HUBS_MAX};
+use muster_contract::standing_part::StandingPart;
 use muster_contract::status::Rollup;
 use muster_contract::view::{Complete, Freshness, Split, Standing};
 

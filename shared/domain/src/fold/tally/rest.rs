@@ -1,6 +1,6 @@
 //! Subtracts parts from a whole, so that the rest need not be counted again.
 
-use muster_contract::groups::StandingPart;
+use muster_contract::standing_part::StandingPart;
 
 use super::{Axes, Devices, Group};
 

@@ -95,7 +95,7 @@ fn m01_two_hours_of_silence_after_a_success_are_never_plain_green() {
 }
 
 #[test]
-fn m05_a_cable_that_is_pulled_in_silence_makes_a_device_stale_within_its_lease() {
+fn m05_a_cable_pulled_in_silence_makes_a_device_stale_within_its_lease() {
     let mut hub = Hub::new();
     hub.beat(1, 0, 0);
     hub.pass(1);
@@ -132,7 +132,7 @@ fn m07_a_link_that_flaps_each_second_changes_nothing_and_says_nothing() {
 }
 
 #[test]
-fn m15_late_progress_after_a_success_is_marked_accounted_for_and_no_step_back() {
+fn m15_late_progress_after_a_success_is_marked_and_sets_nothing_back() {
     let mut hub = Hub::new();
     hub.intake.apply_desired(&press(), &desired(3, false), hub.now);
     hub.report(&installed(1, 2, 2));

@@ -127,7 +127,7 @@ fn a_requeued_report_is_no_fork_of_itself() {
 }
 
 #[test]
-fn a_requeue_keeps_the_other_content_of_a_fork_also_once_the_first_is_forgotten() {
+fn a_requeue_keeps_a_forks_other_content_after_the_first_is_forgotten() {
     let mut hub = Hub::new();
     hub.report(&unreadable());
     hub.report(&status(1, 1, 2));
@@ -172,7 +172,7 @@ fn a_second_rejected_content_of_a_number_is_kept_and_a_fork() {
 }
 
 #[test]
-fn a_second_rejected_content_is_kept_also_where_a_batch_has_only_its_number() {
+fn a_second_rejected_content_is_kept_though_a_batch_has_its_number_only() {
     let number = |seq: u64, generation: u64| {
         let report = with(status(1, seq, 40), "generation", json!(generation));
         with(report, "status", json!({"state": "installed"}))

@@ -170,7 +170,7 @@ fn a_device_may_replace_all_of_its_deployments_at_once() {
 }
 
 #[test]
-fn a_device_that_removes_nothing_opens_no_more_than_128_beside_its_document() {
+fn a_device_that_removes_nothing_opens_at_most_128_beside_its_document() {
     let mut story = Story::new();
     story.apply_desired(1, &ids("a", DEPLOYMENTS_PER_DEVICE_MAX));
     story.apply_desired(2, &ids("b", DEPLOYMENTS_PER_DEVICE_MAX));

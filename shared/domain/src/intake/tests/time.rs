@@ -228,7 +228,7 @@ fn the_answer_to_one_receipt_in_flight_says_nothing_of_another() {
 }
 
 #[test]
-fn a_deployment_that_never_starts_or_never_ends_is_overdue_once_for_a_generation() {
+fn a_deployment_without_start_or_end_is_overdue_once_a_generation() {
     let mut hub = Hub::new();
     hub.intake.apply_desired(&press(), &desired(3, false), hub.now);
     hub.beat(1, 0, 0);

@@ -105,7 +105,7 @@ fn digest_of(hub: &Hub, revision: &str) -> Digest {
 }
 
 #[test]
-fn a_rejected_create_frees_its_node_and_a_rejected_delete_keeps_the_instance() {
+fn a_rejected_create_frees_its_node_a_rejected_delete_keeps_the_instance() {
     let mut hub = hub();
     hub.deploy("r1", 1, "1");
     let (instance, create) = hub.pending().remove(0);
@@ -267,7 +267,7 @@ fn an_order_of_an_instance_that_is_gone_is_taken_back() {
 }
 
 #[test]
-fn a_stop_keeps_the_node_and_a_restart_starts_it_again_both_after_approval() {
+fn after_approval_a_stop_keeps_the_node_and_a_restart_starts_again() {
     let mut hub = hub();
     hub.deploy("r1", 1, "1");
     hub.approve_all();
@@ -319,7 +319,7 @@ fn a_stopped_instance_that_is_relocated_runs_on_its_new_node() {
 }
 
 #[test]
-fn a_plan_whose_oldest_message_follows_its_instances_takes_the_same_resources() {
+fn a_plan_whose_oldest_message_comes_last_takes_the_same_resources() {
     let mut hub = hub();
     hub.deploy("r1", 2, "1");
     hub.approve_all();
@@ -367,7 +367,7 @@ fn a_running_operation_cannot_be_cancelled_because_its_node_has_the_order() {
 }
 
 #[test]
-fn a_plan_of_large_coordinates_drops_ended_revisions_and_can_always_be_changed() {
+fn a_plan_of_large_coordinates_drops_ended_revisions_to_stay_changeable() {
     let mut hub = hub();
     for at in 0..40 {
         hub.deploy(&format!("r{at}"), u32::from(at % 2 == 0), &"x".repeat(12_000));

@@ -138,7 +138,7 @@ fn a_node_with_a_disruption_that_evicts_is_not_chosen() {
 }
 
 #[test]
-fn an_explanation_lists_candidates_in_their_order_and_the_reasons_of_the_others() {
+fn an_explanation_lists_candidates_in_order_and_why_others_are_none() {
     let mut hub = Hub::with_nodes(&[16, 2, 32]);
     hub.ask(plan_request(&json!({}))).unwrap();
     let read = PlansRead { state: &hub.state, evidence: &hub.devices, now: hub.now() };

@@ -287,7 +287,7 @@ fn a_rollout_wakes_at_the_end_of_its_next_soak_time_or_deadline() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_again_and_again_leaves_one_soak_time_for_each_target() {
+fn a_clock_set_back_again_and_again_leaves_one_soak_time_a_target() {
     let mut world = World::new(&policies()[1]);
     for device in 0..DEVICES {
         world.document(device, true);

@@ -148,7 +148,7 @@ fn outside_its_windows_a_rollout_releases_nothing_and_still_rolls_back() {
 }
 
 #[test]
-fn a_wave_that_is_late_leads_to_the_decision_of_the_deadline_until_it_has_passed() {
+fn a_late_wave_leads_to_the_deadlines_decision_until_it_has_passed() {
     let step = |deadlines: Value, decisions: &[(RolloutVerb, &str)], targets: &[(bool, Evidence)]| {
         let document = json!({
             "apiVersion": "muster/v1",

@@ -1,0 +1,49 @@
+//! All routes of people, behind the guard and the login.
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+
+use super::People;
+use super::api::idempotency::once;
+use super::{api, emco, guard, page, watch};
+use crate::login::{gate, oidc, routes};
+use crate::margo::trust;
+use crate::problem::Problem;
+
+/// All routes of people.
+pub(crate) fn router(people: People) -> Router {
+    let gated = all_routes()
+        .layer(from_fn_with_state(people.clone(), once))
+        .layer(from_fn_with_state(people.clone(), gate::gate));
+    gated.layer(from_fn_with_state(people.clone(), guard::guard)).with_state(people)
+}
+
+fn all_routes() -> Router<People> {
+    let openapi = async || ([(CONTENT_TYPE, "application/json")], api::openapi::text());
+    Router::new()
+        .route("/live", get(async || "alive\n"))
+        .route("/openapi.json", get(openapi))
+        .merge(api::router())
+        .merge(emco::router())
+        .merge(watch::router())
+        .merge(page::router())
+        .merge(routes::router())
+        .merge(oidc::routes::router())
+        .merge(trust::routes::router())
+        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such address"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the address does not take this method")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_two_routes_contradict_each_other() {
+        // The router refuses a second route of the same shape by a panic.
+        let _ = super::all_routes();
+    }
+}
