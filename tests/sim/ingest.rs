@@ -218,6 +218,8 @@ impl World {
     fn open(&mut self, part: usize) {
         let (now, time) = (self.agenda.now(), self.hub.time(self.agenda.now()));
         let (metrics, rng) = (self.metrics.partition(part as u16), self.chance.fork());
+        let unproven_since =
+            self.monitor.unproven_since(part).filter(|_| self.sabotage != Sabotage::ProvesAnew);
         let owner = &mut self.owners[part];
         owner.term += 1;
         owner.fenced_from = (owner.life, owner.term);
@@ -230,7 +232,7 @@ impl World {
             reasserted_through: 0,
         };
         let mut core = SessionCore::new(&mut owner.intake, start, metrics, rng);
-        owner.intake.publish_pulses_as(part as u16, "ingest");
+        owner.intake.publish_pulses_as(part as u16, "ingest", unproven_since);
         if let Sabotage::Breaks(rule) = self.sabotage {
             core.break_rule(rule);
         }

@@ -363,6 +363,12 @@ impl Law {
         must(!fresh, "a silent device is not fresh", || format!("device {device}"))
     }
 
+    /// A device has been silent for so long that no restart of ingest excuses that readers of LEDGER take it for fresh.
+    pub(crate) fn silent_for_long(&self, device: usize, key: &DeviceKey) -> Lawful {
+        let fresh = self.subjects[device].liveness == Some(Liveness::Fresh) && !self.is_unheard(key);
+        must(!fresh, "no restart keeps a silent device fresh", || format!("device {device}"))
+    }
+
     /// Whether a number of a device stands for two reports, as LEDGER says.
     pub(crate) fn is_forked(&self, device: usize) -> bool {
         self.subjects[device].forked

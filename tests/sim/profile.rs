@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     IngestStall,
     /// Ingest is dead for minutes: nobody listens to its partition.
     IngestDead,
+    /// Ingest restarts again and again, each time before a lease has passed, and a device is silent all the while.
+    IngestFlap,
     /// UPLINK delivers again what is not acknowledged.
     Redeliver,
     /// A rollup dies.
@@ -62,7 +64,7 @@ pub(crate) enum Fault {
 impl Fault {
     /// All of them, with the seconds from one to the next of a kind where it is as frequent as it gets, a device where
     /// it is a device's.
-    pub(crate) const ALL: [(Self, Millis); 24] = [
+    pub(crate) const ALL: [(Self, Millis); 25] = [
         (Self::Cut, 90),
         (Self::Partition, 300),
         (Self::AgentCrash, 240),
@@ -83,6 +85,7 @@ impl Fault {
         (Self::IngestCut, 60),
         (Self::IngestStall, 120),
         (Self::IngestDead, 300),
+        (Self::IngestFlap, 300),
         (Self::Redeliver, 60),
         (Self::RollupCrash, 150),
         (Self::QuarantineFull, 200),

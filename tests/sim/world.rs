@@ -51,6 +51,8 @@ pub(crate) enum Sabotage {
     TakesQuietForEmpty,
     /// Ingest gives every device a lease of a day.
     NeverDoubts,
+    /// A new owner does not take over since when no pulse was current.
+    ProvesAnew,
     /// An agent's relay breaks a rule of order.
     RelayBreaks(RelayRule),
     /// A device forgets a report as soon as the bus has it.
@@ -118,6 +120,8 @@ pub(crate) enum Event {
     Strike(Fault, Millis),
     /// A workload of a device ends again, so many times.
     Flap(usize, u32),
+    /// The ingest of a partition restarts again, so many times.
+    FlapIngest(usize, u32),
     /// A device's link is back.
     Connect(usize),
     /// A device's agent starts.
@@ -368,6 +372,7 @@ impl World {
             }
             Event::Strike(..) => {}
             Event::Flap(device, times) => self.flap(device, times),
+            Event::FlapIngest(part, times) => self.flap_ingest(part, times),
             Event::Connect(device) => self.connect(device),
             Event::StartAgent(device) => self.start_device(device)?,
             Event::Write(device, entry) => self.write(device, Some(*entry)),

@@ -153,6 +153,46 @@ async fn a_dead_ingest_and_a_dead_device_are_shown_as_unheard_and_heal() {
     rebuilt(&system).await;
 }
 
+/// Time between two restarts of ingest: less than a lease, so no session of it learns that a device is silent.
+const RESTARTED_EVERY: Duration = Duration::from_secs(2);
+const _: () = assert!(RESTARTED_EVERY.as_secs() < LEASE.as_secs());
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ingest_that_restarts_within_each_lease_keeps_no_dead_device_fresh() {
+    let (mut system, device) = converged_on_one().await;
+    system.kill(&agent_name(&device)).await;
+    // The device may be heard for a lease, the pulse may be missing for a lease, and pulses may be unproven for so long.
+    let shown_within = 2 * LEASE + PulseFact::unproven_max(LEASE) + Duration::from_secs(10);
+    let begun = Instant::now();
+    loop {
+        system.kill(INGEST).await;
+        system.start_again(INGEST);
+        tokio::time::sleep(RESTARTED_EVERY).await;
+        let view = view(&system).await;
+        if view["verdict"] == "convergedStale" {
+            break;
+        }
+        assert!(begun.elapsed() < shown_within, "{view}\n{}", system.log(ROLLUP));
+    }
+    // It stays so, however long ingest goes on like that.
+    for _ in 0..5 {
+        system.kill(INGEST).await;
+        system.start_again(INGEST);
+        tokio::time::sleep(RESTARTED_EVERY).await;
+        let view = view(&system).await;
+        assert_eq!(view["verdict"], "convergedStale", "{view}");
+    }
+    let view_heals = async || {
+        let view = view(&system).await;
+        let is_stale = view["verdict"] == "convergedStale" && view["hub"].is_null();
+        if is_stale { Ok(()) } else { Err(view.to_string()) }
+    };
+    system.eventually("the hub listens again, and the device is silent", view_heals).await;
+    system.start_again(&agent_name(&device));
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    rebuilt(&system).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ingest_that_stands_still_is_shown_as_unheard_and_heals() {
     let (mut system, device) = converged_on_one().await;
