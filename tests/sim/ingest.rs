@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_bus::Link;
 use muster_contract::decode;
 use muster_contract::fact::{Fact, Liveness};
-use muster_contract::limits::LEASE;
+use muster_contract::limits::{DEADLINE_DEFAULT, LEASE};
 use muster_contract::receipt::Receipt;
 use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::intake::{IntakeState, NotStored, Publication, Rules};
@@ -208,10 +208,12 @@ impl World {
     }
 
     pub(crate) fn rules(&self) -> Rules {
+        let deadline = self.profile.deadline.map(|limit| Duration::from_millis(limit.unsigned_abs()));
+        let rules = Rules { deadline_default: deadline.unwrap_or(DEADLINE_DEFAULT), ..Rules::default() };
         match self.sabotage {
-            Sabotage::NeverDoubts => Rules { lease: Duration::from_secs(24 * 60 * 60), ..Rules::default() },
-            Sabotage::LetsDevicesInvent => Rules { unsolicited: usize::MAX, ..Rules::default() },
-            _ => Rules::default(),
+            Sabotage::NeverDoubts => Rules { lease: Duration::from_secs(24 * 60 * 60), ..rules },
+            Sabotage::LetsDevicesInvent => Rules { unsolicited: usize::MAX, ..rules },
+            _ => rules,
         }
     }
 

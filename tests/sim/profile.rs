@@ -135,6 +135,8 @@ pub(crate) struct Profile {
     pub(crate) batches: bool,
     /// Time between two looks of ingest at what has passed.
     pub(crate) tick: Millis,
+    /// The time limit of a deployment, if it is another than the contract's: all worlds are shorter than that.
+    pub(crate) deadline: Option<Millis>,
     /// Whether workloads fail to start now and then.
     pub(crate) failures: bool,
     /// The faults, and the mean time between two of a kind.
@@ -178,6 +180,7 @@ impl Profile {
             uplink_limit: (chance.u8(0..6) == 0).then(|| "32kbit".parse().unwrap()),
             batches: chance.u8(0..4) > 0,
             tick: chance.i64(1..=3) * SECOND,
+            deadline: chance.bool().then(|| chance.i64(1..=3) * MINUTE),
             failures: chance.bool(),
         }
     }

@@ -57,6 +57,8 @@ pub(crate) enum Sabotage {
     RelayBreaks(RelayRule),
     /// A device forgets a report as soon as the bus has it.
     ForgetsOnAnswer,
+    /// A device counts every attempt at a target as the first one.
+    CountsEachAttemptAnew,
     /// A device accepts desired states that it should refuse.
     ObeysTheOld,
     /// Ingest lets a device speak of any deployment.
@@ -175,6 +177,10 @@ pub(crate) struct Tally {
     pub(crate) rewinds: u64,
     /// Starts of ingest from a snapshot.
     pub(crate) snapshot_starts: u64,
+    /// Reports in LEDGER that list retries, those among them that list a crash loop, and deadlines in LEDGER.
+    pub(crate) retried: u64,
+    pub(crate) crash_loops: u64,
+    pub(crate) deadlines: u64,
     /// Facts about the hub's own reception, by their state.
     pub(crate) hearing: BTreeMap<String, u64>,
     /// Site views and fleet views held against LEDGER.
@@ -255,7 +261,7 @@ impl World {
             high_water: HighWater::default(),
             metrics: Metrics::default(),
             views: BTreeSet::from([ViewKey::Fleet]),
-            law: Law::new(&names, profile.is_short_of_room()),
+            law: Law::new(&names, &profile),
             tally: Tally { devices: profile.devices as u64, ..Tally::default() },
             agenda: Agenda::new(),
             storm: true,
