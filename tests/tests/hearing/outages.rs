@@ -332,7 +332,7 @@ async fn an_ingest_that_has_not_finished_its_start_is_shown_as_unheard() {
     system.start_own(Spec { name: INGEST.to_owned(), program: program(INGEST), args });
     let begun = Instant::now();
     unheard_in_time(&system, &device, begun).await;
-    everything_says_so(&system, &device).await;
+    everything_says_so(&system, &device, 1).await;
     let ready = http::get(health, "/ready").await.unwrap();
     assert!(ready.status == 503 && ready.body.contains("reading LEDGER"), "{} {}", ready.status, ready.body);
 
