@@ -6,6 +6,7 @@ use std::ops::Range;
 use muster_bus::{Link, Stored};
 use muster_contract::Timestamp;
 use muster_contract::decode;
+use muster_contract::fact::Fact;
 use muster_contract::limits::LEASE;
 use muster_contract::report::Report;
 use muster_contract::subjects::{self, LedgerSubject};
@@ -310,6 +311,10 @@ impl World {
     pub(crate) fn stored_in_ledger(&mut self) -> Lawful {
         let said = self.hub.ledger.last().unwrap();
         self.tally.checks += 1;
+        let retries = if let Fact::Status(fact) = &said.fact { &fact.retries[..] } else { &[] };
+        self.tally.retried += u64::from(!retries.is_empty());
+        self.tally.crash_loops += u64::from(retries.iter().any(|retry| retry.crash_loop));
+        self.tally.deadlines += u64::from(matches!(said.fact, Fact::Deadline(_)));
         self.monitor.stored(said);
         self.law.stored(said)?;
         self.check_payloads(said)?;

@@ -365,7 +365,7 @@ impl World {
         let count = &mut self.devices[device].count;
         count.1 += 1;
         let (epoch, seq) = *count;
-        self.law.told(device, epoch, seq, body);
+        self.law.told(device, epoch, seq, body)?;
         if self.profile.is_short_of_room() { self.check_kept(device) } else { Ok(()) }
     }
 
@@ -379,7 +379,8 @@ impl World {
         }
         for (seq, body) in rows::bodies_above(&disk, last) {
             self.devices[device].count.1 = seq;
-            self.law.told(device, epoch, seq, &body);
+            let told = self.law.told(device, epoch, seq, &body);
+            self.hold(told);
         }
     }
 

@@ -9,6 +9,10 @@ use super::world::{Event, World};
 
 /// Times that a workload ends in a row.
 const FLAPS: u32 = 8;
+/// Times that ingest restarts in a row.
+const INGEST_FLAPS: u32 = 16;
+/// How long a device is silent meanwhile.
+const SILENT_FOR: Millis = 12 * MINUTE;
 /// Times that a device loses its memory.
 const LOSSES_MAX: u32 = 3;
 
@@ -90,12 +94,17 @@ impl World {
             Fault::Restore => self.restore()?,
             Fault::HubClock => {
                 self.hub.clock = self.chance.i64(-MINUTE..10 * MINUTE);
-                self.monitor.is_disturbed(now_is);
+                self.monitor.clock_stepped(now_is);
             }
             Fault::IngestStall => self.stall_owner(part),
             Fault::IngestDead => {
                 let delay = self.chance.i64(MINUTE..5 * MINUTE);
                 self.kill_owner_for(part, delay);
+            }
+            Fault::IngestFlap => {
+                self.disconnect(device);
+                self.agenda.after(SILENT_FOR, Event::Connect(device));
+                self.flap_ingest(self.hub.partition(device), INGEST_FLAPS);
             }
             Fault::IngestCrash => self.owners[part].end_kind = Some(EndKind::Crash),
             Fault::IngestCut => self.owners[part].end_kind = Some(EndKind::Cut),
@@ -182,6 +191,16 @@ impl World {
         if times > 1 && self.storm {
             let again = self.chance.i64(5 * SECOND..30 * SECOND);
             self.agenda.after(again, Event::Flap(device, times - 1));
+        }
+    }
+
+    /// Ingest restarts, and will restart again before a lease has passed.
+    pub(crate) fn flap_ingest(&mut self, part: usize, times: u32) {
+        if times > 0 && self.storm {
+            let (delay, again) =
+                (self.chance.i64(SECOND..5 * SECOND), self.chance.i64(20 * SECOND..70 * SECOND));
+            self.kill_owner_for(part, delay);
+            self.agenda.after(again, Event::FlapIngest(part, times - 1));
         }
     }
 

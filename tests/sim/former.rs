@@ -2,15 +2,14 @@
 //! must not send receipts.
 
 use muster_bus::Link;
-use muster_contract::DeviceKey;
-use muster_contract::Timestamp;
+use muster_contract::{DeviceKey, SeqRanges, Timestamp};
 use muster_contract::decode;
 use muster_contract::receipt::Receipt;
 use muster_domain::intake::{IntakeState, Rules};
 use muster_ingest::session::{Conditions, Effect, FactAnswer, Input};
 
 use super::agenda::SECOND;
-use super::law::{Lawful, receipt_goes_on};
+use super::law::{Lawful, must};
 use super::session::Session;
 use super::world::World;
 
@@ -70,4 +69,14 @@ impl World {
         self.tally.checks += 1;
         before.map_or(Ok(()), |before| receipt_goes_on(&decode::parse(before).unwrap(), receipt))
     }
+}
+
+/// A receipt covers every number that an earlier one of the same epoch covered.
+fn receipt_goes_on(before: &Receipt, after: &Receipt) -> Lawful {
+    let mut lost = SeqRanges::new();
+    if before.epoch == after.epoch {
+        let covered = after.covered();
+        before.covered().iter().for_each(|(from, to)| _ = lost.extend(&covered.missing_within(from, to)));
+    }
+    must(lost.is_empty(), "a receipt takes nothing back", || format!("{lost}: {before:?}, then {after:?}"))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_bus::Link;
 use muster_contract::decode;
 use muster_contract::fact::{Fact, Liveness};
-use muster_contract::limits::LEASE;
+use muster_contract::limits::{DEADLINE_DEFAULT, LEASE};
 use muster_contract::receipt::Receipt;
 use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::intake::{IntakeState, NotStored, Publication, Rules};
@@ -208,16 +208,20 @@ impl World {
     }
 
     pub(crate) fn rules(&self) -> Rules {
+        let deadline = self.profile.deadline.map(|limit| Duration::from_millis(limit.unsigned_abs()));
+        let rules = Rules { deadline_default: deadline.unwrap_or(DEADLINE_DEFAULT), ..Rules::default() };
         match self.sabotage {
-            Sabotage::NeverDoubts => Rules { lease: Duration::from_secs(24 * 60 * 60), ..Rules::default() },
-            Sabotage::LetsDevicesInvent => Rules { unsolicited: usize::MAX, ..Rules::default() },
-            _ => Rules::default(),
+            Sabotage::NeverDoubts => Rules { lease: Duration::from_secs(24 * 60 * 60), ..rules },
+            Sabotage::LetsDevicesInvent => Rules { unsolicited: usize::MAX, ..rules },
+            _ => rules,
         }
     }
 
     fn open(&mut self, part: usize) {
         let (now, time) = (self.agenda.now(), self.hub.time(self.agenda.now()));
         let (metrics, rng) = (self.metrics.partition(part as u16), self.chance.fork());
+        let unproven_since =
+            self.monitor.unproven_since(part).filter(|_| self.sabotage != Sabotage::ProvesAnew);
         let owner = &mut self.owners[part];
         owner.term += 1;
         owner.fenced_from = (owner.life, owner.term);
@@ -230,7 +234,7 @@ impl World {
             reasserted_through: 0,
         };
         let mut core = SessionCore::new(&mut owner.intake, start, metrics, rng);
-        owner.intake.publish_pulses_as(part as u16, "ingest");
+        owner.intake.publish_pulses_as(part as u16, "ingest", unproven_since);
         if let Sabotage::Breaks(rule) = self.sabotage {
             core.break_rule(rule);
         }

@@ -143,6 +143,7 @@ fn profile() -> Profile {
         uplink_limit: None,
         batches: true,
         tick: SECOND,
+        deadline: None,
         failures: false,
         faults: Vec::new(),
     }

@@ -10,12 +10,15 @@ use muster_contract::partition::partition_of;
 use muster_contract::query::{DeviceLine, Output, StandingLine};
 use muster_contract::receipt::Receipt;
 use muster_contract::subjects::{LedgerSubject, ViewKey};
-use muster_contract::view::{DeploymentView, Freshness, Split, Standing};
+use muster_contract::view::{Freshness, Split, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Generation, SeqRanges, State};
 use muster_domain::fold::{Fleet, Page};
 
 use super::hostile::Inventions;
 use super::hub::StoredFact;
+use super::profile::{Fault, Profile};
+use super::retries::{Attempted, StartOfTrials};
+use super::verdicts::bounds;
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,10 @@ struct ReportedState {
     deployment: DeploymentId,
     generation: Generation,
     state: State,
+    /// It lists a crash loop.
+    in_loop: bool,
+    /// The trial that it is of, among those of its device.
+    trial: u64,
 }
 
 /// One device as the law sees it.
@@ -84,6 +91,10 @@ struct ObservedDevice {
     refusal: Option<DesiredRefusal>,
     /// LEDGER holds that two reports of it have one number: of the second it does not hold what it says.
     forked: bool,
+    /// Its attempts as its reports list them.
+    attempted: Attempted,
+    /// When LEDGER first learned of each of its trials, and its deadlines.
+    trials: StartOfTrials,
 }
 
 /// The observer.
@@ -95,6 +106,8 @@ pub(crate) struct Law {
     pub(crate) reports: u64,
     /// Outboxes are small.
     short_of_room: bool,
+    /// The hub's clock is corrected now and then, so its times cannot be compared.
+    has_clock_steps: bool,
     inventions: Inventions,
     /// Partitions that the hub does not listen to, as LEDGER says.
     unheard: BTreeSet<u16>,
@@ -139,9 +152,11 @@ impl ObservedDevice {
 
 impl Law {
     /// The law for these devices.
-    pub(crate) fn new(names: &BTreeMap<DeviceKey, usize>, short_of_room: bool) -> Self {
+    pub(crate) fn new(names: &BTreeMap<DeviceKey, usize>, profile: &Profile) -> Self {
         let subjects = names.iter().map(|_| ObservedDevice::default()).collect();
-        Self { names: names.clone(), subjects, short_of_room, ..Self::default() }
+        let has_clock_steps = profile.faults.iter().any(|(fault, _)| *fault == Fault::HubClock);
+        let short_of_room = profile.is_short_of_room();
+        Self { names: names.clone(), subjects, short_of_room, has_clock_steps, ..Self::default() }
     }
 
     /// LEDGER was set back to this.
@@ -153,6 +168,7 @@ impl Law {
             subject.liveness = None;
             subject.desired = None;
             subject.refusal = None;
+            subject.trials = StartOfTrials::default();
         }
         self.reports = 0;
         self.inventions = Inventions::default();
@@ -173,7 +189,12 @@ impl Law {
         };
         let subject = &mut self.subjects[device];
         let (epoch, seq, head, coalesced, again) = match &said.fact {
-            Fact::Status(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
+            Fact::Status(fact) => {
+                let number = (fact.epoch.get(), fact.seq.get());
+                let told = subject.history.get(&number.0).and_then(|told| told.get(&number.1));
+                subject.trials.reported(fact, told.map(|told| told.trial));
+                (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted)
+            }
             Fact::Device(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
             Fact::Quarantine(fact) => {
                 let law = "no honest device is refused for what its reports speak of";
@@ -203,7 +224,11 @@ impl Law {
                 subject.forked |= matches!(fact.what, IncidentKind::SequenceFork { .. });
                 return subject.accused(&fact.what);
             }
-            Fact::Deadline(_) | Fact::Verdict(_) | Fact::Ownership(_) | Fact::Pulse(_) | Fact::Hearing(_) => {
+            Fact::Deadline(fact) => {
+                let LedgerSubject::Deadline(_, id) = &said.subject else { return Ok(()) };
+                return subject.trials.deadline(id, fact, self.has_clock_steps);
+            }
+            Fact::Verdict(_) | Fact::Ownership(_) | Fact::Pulse(_) | Fact::Hearing(_) => {
                 return Ok(());
             }
         };
@@ -266,11 +291,15 @@ impl Law {
     }
 
     /// A device gave a number to a report.
-    pub(crate) fn told(&mut self, device: usize, epoch: Option<u64>, seq: u64, body: &Body) {
-        let Body::Status(body) = body else { return };
+    pub(crate) fn told(&mut self, device: usize, epoch: Option<u64>, seq: u64, body: &Body) -> Lawful {
+        let Body::Status(body) = body else { return Ok(()) };
+        let subject = &mut self.subjects[device];
         let (generation, state) = (body.generation, body.status.state);
-        let told = ReportedState { deployment: body.deployment.clone(), generation, state };
-        self.subjects[device].history.entry(epoch.unwrap_or_default()).or_default().insert(seq, told);
+        let in_loop = body.retries.iter().any(|retry| retry.crash_loop);
+        let trial = subject.attempted.told(body)?;
+        let told = ReportedState { deployment: body.deployment.clone(), generation, state, in_loop, trial };
+        subject.history.entry(epoch.unwrap_or_default()).or_default().insert(seq, told);
+        Ok(())
     }
 
     /// Records the state in a report of the history that LEDGER holds at the beginning.
@@ -281,7 +310,8 @@ impl Law {
         deployment: DeploymentId,
         state: State,
     ) {
-        let told = ReportedState { deployment, generation: Generation::FIRST, state };
+        let (generation, in_loop, trial) = (Generation::FIRST, false, 0);
+        let told = ReportedState { deployment, generation, state, in_loop, trial };
         self.subjects[device].history.entry(epoch).or_default().insert(seq, told);
     }
 
@@ -338,6 +368,7 @@ impl Law {
     /// A device loses its memory.
     pub(crate) fn forgets_all(&mut self, device: usize) {
         self.subjects[device].accepted = 0;
+        self.subjects[device].attempted.forget();
         self.counts_anew(device);
     }
 
@@ -351,6 +382,7 @@ impl Law {
     pub(crate) fn set_device_back(&mut self, device: usize, epoch: Option<u64>, head: u64) {
         let subject = &mut self.subjects[device];
         subject.accepted = 0;
+        subject.attempted.forget();
         subject.forgotten.remove_span(head + 1, u64::MAX);
         subject.history.remove(&0);
         let newest = subject.history.keys().last().copied();
@@ -361,6 +393,12 @@ impl Law {
     pub(crate) fn silent(&self, device: usize) -> Lawful {
         let fresh = self.subjects[device].liveness == Some(Liveness::Fresh);
         must(!fresh, "a silent device is not fresh", || format!("device {device}"))
+    }
+
+    /// A device has been silent for so long that no restart of ingest excuses that readers of LEDGER take it for fresh.
+    pub(crate) fn silent_for_long(&self, device: usize, key: &DeviceKey) -> Lawful {
+        let fresh = self.subjects[device].liveness == Some(Liveness::Fresh) && !self.is_unheard(key);
+        must(!fresh, "no restart keeps a silent device fresh", || format!("device {device}"))
     }
 
     /// Whether a number of a device stands for two reports, as LEDGER says.
@@ -441,10 +479,12 @@ impl Law {
         });
         let target = line.target_generation;
         let is = |state| told.is_some_and(|told| told.state == state && Some(told.generation) >= target);
+        // A crash loop counts as failed in any state.
+        let in_loop = told.is_some_and(|told| told.in_loop && Some(told.generation) >= target);
         let right = match line.standing {
-            Standing::Installed => is(State::Installed),
-            Standing::Failed => is(State::Failed),
-            _ => !is(State::Installed),
+            Standing::Installed => is(State::Installed) && !in_loop,
+            Standing::Failed => is(State::Failed) || in_loop,
+            _ => !is(State::Installed) && !in_loop,
         };
         must(right, "lo ≤ truth ≤ hi", || format!("the view says {line:?}, the device was {told:?}"))
     }
@@ -455,29 +495,4 @@ impl ObservedDevice {
         let (_, retired, targets) = self.desired.as_ref()?;
         targets.get(id).copied().filter(|_| !retired)
     }
-}
-
-/// A receipt covers every number that an earlier one of the same epoch covered.
-pub(crate) fn receipt_goes_on(before: &Receipt, after: &Receipt) -> Lawful {
-    let mut lost = SeqRanges::new();
-    if before.epoch == after.epoch {
-        let covered = after.covered();
-        before.covered().iter().for_each(|(from, to)| _ = lost.extend(&covered.missing_within(from, to)));
-    }
-    must(lost.is_empty(), "a receipt takes nothing back", || format!("{lost}: {before:?}, then {after:?}"))
-}
-
-/// The bounds are what the lines say.
-fn bounds(view: &DeploymentView, lines: &[StandingLine]) -> Lawful {
-    let targets = lines.iter().filter(|line| !line.leaving);
-    let installed = |line: &&StandingLine| {
-        line.known && line.freshness == Freshness::Fresh && line.standing == Standing::Installed
-    };
-    let failed = |line: &&StandingLine| {
-        line.known && line.freshness == Freshness::Fresh && line.standing == Standing::Failed
-    };
-    let lo = targets.clone().filter(installed).count() as u64;
-    let hi = view.targets - targets.filter(failed).count() as u64;
-    let right = view.converged.lo == lo && view.converged.hi == hi && lo <= hi;
-    must(right, "the bounds are those of the standings", || format!("{lo}..{hi}, {view:?}"))
 }

@@ -1,9 +1,12 @@
 //! A device's workloads and their reconciliation. The plan, the records and the reports of them are the agent's own; this
-//! module only simulates a runtime, whose starts and stops take time and may fail.
+//! module only simulates a runtime, whose starts and stops take time and may fail. Its rule of crash loops is shorter than the
+//! agent's, so that loops begin and end within a world.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use muster_agent::attempts::{Attempts, CrashLoopRule};
 use muster_agent::outbox::{NewReport, RecordChange};
 use muster_agent::record::DeploymentRecord;
 use muster_agent::relay::core::Input;
@@ -11,12 +14,16 @@ use muster_agent::report::{Body, CapabilitiesBody};
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::state::StatusError;
-use muster_contract::{DeploymentId, Generation, State};
+use muster_contract::{ComponentName, DeploymentId, Generation, State};
 use muster_domain::plan::{Step, plan};
 
 use super::agenda::{Millis, SECOND};
 use super::device::Chore;
-use super::world::World;
+use super::world::{Sabotage, World};
+
+/// When a device has a crash loop, and when a success has held.
+const CRASH_LOOP: CrashLoopRule = CrashLoopRule { failures: 3, window: Duration::from_secs(90) };
+const HELD_AFTER: Millis = CRASH_LOOP.window.as_millis() as Millis;
 
 /// One deployment in an agent.
 #[derive(Debug, Clone)]
@@ -25,6 +32,8 @@ pub(crate) struct DeploymentTask {
     pub(crate) record: DeploymentRecord,
     operation: Option<Operation>,
     retry_at: Option<Millis>,
+    /// Since when each component with attempts has been ready.
+    ready_since: BTreeMap<Option<ComponentName>, Millis>,
 }
 
 /// An operation on a deployment.
@@ -51,13 +60,39 @@ impl Operation {
 impl DeploymentTask {
     /// A deployment without an operation.
     pub(crate) const fn new(record: DeploymentRecord) -> Self {
-        Self { record, operation: None, retry_at: None }
+        Self { record, operation: None, retry_at: None, ready_since: BTreeMap::new() }
+    }
+
+    /// Records since when the components with attempts have been ready.
+    fn track_readiness(&mut self, now: Millis) {
+        let ready = self.record.on_trial();
+        self.ready_since.retain(|of, _| ready.contains(of));
+        ready.into_iter().for_each(|of| _ = self.ready_since.entry(of).or_insert(now));
+    }
+
+    /// Clears attempts whose success has held; true if that must be reported.
+    fn confirm_successes(&mut self, now: Millis) -> bool {
+        self.track_readiness(now);
+        let held = self.ready_since.iter().filter(|(_, since)| now - **since >= HELD_AFTER);
+        let held: Vec<_> = held.map(|(of, _)| of.clone()).collect();
+        let confirmed = held.iter().filter(|of| self.record.attempts.confirm_success(of.as_ref()));
+        confirmed.count() > 0
     }
 }
 
 impl World {
+    /// Reports successes that have held.
+    fn confirm_successes(&mut self, device: usize) {
+        let now = self.agenda.now();
+        let Some(agent) = &mut self.devices[device].agent else { return };
+        let held = agent.tasks.iter_mut().filter_map(|(id, task)| task.confirm_successes(now).then_some(id));
+        let held: Vec<_> = held.cloned().collect();
+        held.iter().for_each(|id| self.tell(device, id));
+    }
+
     /// Begins every step of the plan.
     pub(crate) fn follow_plan(&mut self, device: usize) {
+        self.confirm_successes(device);
         let now = self.agenda.now();
         let Some(agent) = &self.devices[device].agent else { return };
         let Some(document) = agent.accepted.as_ref().and_then(|accepted| accepted.document.clone()) else {
@@ -112,6 +147,9 @@ impl World {
             (Step::Resume(_) | Step::Retry(_), Some(mut task)) if under_way => {
                 task.record.generation = document.generation;
                 task.record.retry();
+                if self.sabotage == Sabotage::CountsEachAttemptAnew {
+                    task.record.attempts = Attempts::default();
+                }
                 agent.tasks.insert(id.clone(), task);
                 self.work(device, &id);
             }
@@ -147,6 +185,7 @@ impl World {
         let by_lot = self.profile.failures && self.chance.u8(0..6) == 0;
         let in_loop = self.agenda.now() < self.devices[device].fails_until;
         let (fails, life) = (self.storm && (by_lot || in_loop), self.devices[device].life);
+        let (now, at) = (self.agenda.now(), self.device_time(device));
         let Some(task) = self.task(device, id) else { return };
         let Some(operation) = task.operation.clone().filter(|operation| operation.id == number) else {
             return;
@@ -162,11 +201,15 @@ impl World {
         };
         let error = (state == State::Failed)
             .then(|| StatusError::new("simulated", next.name.as_str(), "it was bad luck"));
-        let is_changed = task.record.set(&next.name, state, error);
+        let is_changed = task.record.set_and_count(&next.name, state, error, CRASH_LOOP, at);
+        task.track_readiness(now);
         let all = task.record.components.iter().all(|component| component.state == from);
         self.devices[device].run(id, &operation.digest, operation.leaving, all);
         if is_changed {
             self.tell(device, id);
+        }
+        if state == State::Installed {
+            self.chore(device, life, HELD_AFTER, Chore::Plan);
         }
         if all || state == State::Failed {
             return self.end_operation(device, id, number);
@@ -195,7 +238,8 @@ impl World {
 
     /// A workload exits. A running agent learns of it.
     pub(crate) fn workload_exits(&mut self, device: usize) {
-        let (now, delay) = (self.agenda.now(), self.chance.i64(SECOND..20 * SECOND));
+        let (now, at) = (self.agenda.now(), self.device_time(device));
+        let delay = self.chance.i64(SECOND..20 * SECOND);
         let Some(id) = self.devices[device].running.keys().next().cloned() else { return };
         self.devices[device].running.remove(&id);
         let Some(task) = self.task(device, &id) else { return };
@@ -204,8 +248,9 @@ impl World {
         };
         let error = StatusError::new("ended", first.as_str(), "it ended by itself");
         if task.record.component(&first) == Some(State::Installed)
-            && task.record.set(&first, State::Failed, Some(error))
+            && task.record.set_and_count(&first, State::Failed, Some(error), CRASH_LOOP, at)
         {
+            task.track_readiness(now);
             task.retry_at = Some(now + delay);
             self.tell(device, &id);
             let life = self.devices[device].life;
@@ -215,18 +260,22 @@ impl World {
 
     /// After a start of the agent: components that no longer run are pending, failures are retried.
     pub(crate) fn adopt(&mut self, device: usize) {
-        let now = self.agenda.now();
+        let (now, at) = (self.agenda.now(), self.device_time(device));
         let running = self.devices[device].running.clone();
         let Some(agent) = &mut self.devices[device].agent else { return };
         let mut lost = Vec::new();
         for (id, task) in &mut agent.tasks {
             task.retry_at = Some(now);
+            task.record.attempts.resume(CRASH_LOOP, at);
             let runs = running.get(id) == Some(&task.record.entry.digest);
             if task.record.state() == State::Installed && !runs && task.record.interrupt("it was gone") {
                 lost.push(id.clone());
             }
         }
+        agent.tasks.values_mut().for_each(|task| task.track_readiness(now));
         let known = agent.tasks.clone();
+        let life = self.devices[device].life;
+        self.chore(device, life, HELD_AFTER, Chore::Plan);
         lost.iter().for_each(|id| self.tell(device, id));
         self.devices[device].running.retain(|id, _| known.contains_key(id));
     }

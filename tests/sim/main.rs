@@ -2,7 +2,7 @@
 //!
 //! One seed makes one world ([`world`]): some devices ([`device`], [`relay`], [`machine`], [`link`]), a hub ([`hub`],
 //! [`ingest`], [`consume`], [`session`], [`rollup`], [`monitor`], [`publisher`]), and faults ([`fault_schedule`], [`hostile`]) for
-//! a while. In some worlds LEDGER is long at the beginning ([`history`]). The laws ([`law`], [`tallies`], [`verdicts`]) are checked after
+//! a while. In some worlds LEDGER is long at the beginning ([`history`]). The laws ([`law`], [`retries`], [`tallies`], [`verdicts`]) are checked after
 //! every event; after the last fault every device and every view must recover by itself ([`calm`]).
 //!
 //! Real are: the agent's outbox and relay, ingest's session and intake, the rollup's fold, records and watch over pulses.
@@ -38,6 +38,7 @@ mod profile;
 mod publisher;
 mod quarantine;
 mod relay;
+mod retries;
 mod rollup;
 mod rows;
 mod sabotage;

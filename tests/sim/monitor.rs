@@ -1,8 +1,9 @@
 //! The hub's own reception: a rollup compares each partition's pulse with LEDGER's time and says in LEDGER that it stopped or
-//! resumed. The decision is the rollup's own; here are its looks, and the law that a pulse cannot be missing unsaid.
+//! resumed. The decision is the rollup's own; here are its looks, and the laws that a pulse cannot be missing unsaid, and that no
+//! silent device stays fresh, whatever becomes of ingest.
 
 use muster_contract::Timestamp;
-use muster_contract::fact::{Fact, Hearing, HearingFact};
+use muster_contract::fact::{Fact, Hearing, HearingFact, PulseFact};
 use muster_contract::limits::LEASE;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
@@ -18,6 +19,9 @@ use super::world::{Event, World};
 const LOOK_EVERY: Millis = 6 * SECOND;
 /// How long a look and the fact that follows may take beyond the pulse's lease.
 const SAID_WITHIN: Millis = 4 * LOOK_EVERY;
+
+/// Beyond all leases: two looks of ingest at what has passed, steps of its clock that count as none, and facts on their way.
+const SILENCE_GRACE: Millis = 20 * SECOND;
 
 /// A partition's reception as LEDGER records it.
 #[derive(Debug, Default)]
@@ -36,6 +40,8 @@ pub(crate) struct Monitor {
     read_whole: Option<(u64, Timestamp)>,
     /// When something last kept it from its work.
     disturbed_at: Millis,
+    /// When LEDGER was set back, or the hub's clock corrected.
+    stepped_at: Millis,
 }
 
 impl Monitor {
@@ -61,13 +67,24 @@ impl Monitor {
 
     /// LEDGER was set back to this.
     pub(crate) fn set_back(&mut self, ledger: &[StoredFact], now: Millis) {
-        *self = Self { disturbed_at: now, ..Self::default() };
+        *self = Self { disturbed_at: now, stepped_at: now, ..Self::default() };
         ledger.iter().for_each(|said| self.stored(said));
     }
 
     /// The rollup cannot see, or write, what it should, up to a moment.
     pub(crate) fn is_disturbed(&mut self, until: Millis) {
         self.disturbed_at = self.disturbed_at.max(until);
+    }
+
+    /// The hub's clock was corrected.
+    pub(crate) fn clock_stepped(&mut self, now: Millis) {
+        self.is_disturbed(now);
+        self.stepped_at = now;
+    }
+
+    /// Since when no pulse of a partition was current, by the last one in LEDGER.
+    pub(crate) fn unproven_since(&self, part: usize) -> Option<Timestamp> {
+        self.partitions.get(part)?.newest.as_ref()?.unproven_since()
     }
 }
 
@@ -101,7 +118,27 @@ impl World {
                 self.say(part, wanted)?;
             }
         }
-        self.check_pulses()
+        self.check_pulses()?;
+        self.check_silent_devices()
+    }
+
+    /// A device is called fresh for no longer than: a lease, until the last pulse that is current; a lease and some time, until
+    /// the next pulse; and as long as pulses may go on without a current one.
+    fn check_silent_devices(&mut self) -> Lawful {
+        let now = self.agenda.now();
+        if now - self.monitor.disturbed_at <= SAID_WITHIN {
+            return Ok(());
+        }
+        let late = 2 * LEASE + PULSE_GRACE + PulseFact::unproven_max(LEASE);
+        let late = late.as_millis() as Millis + SAID_WITHIN + SILENCE_GRACE;
+        for (at, device) in self.devices.iter().enumerate() {
+            let Some(heard_at) = device.heard_at else { continue };
+            if now - heard_at.max(self.monitor.stepped_at) > late {
+                self.tally.checks += 1;
+                self.law.silent_for_long(at, &device.key)?;
+            }
+        }
+        Ok(())
     }
 
     fn say(&mut self, part: usize, HearingDecision { state, since }: HearingDecision) -> Lawful {

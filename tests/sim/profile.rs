@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     IngestStall,
     /// Ingest is dead for minutes: nobody listens to its partition.
     IngestDead,
+    /// Ingest restarts again and again, each time before a lease has passed, and a device is silent all the while.
+    IngestFlap,
     /// UPLINK delivers again what is not acknowledged.
     Redeliver,
     /// A rollup dies.
@@ -62,7 +64,7 @@ pub(crate) enum Fault {
 impl Fault {
     /// All of them, with the seconds from one to the next of a kind where it is as frequent as it gets, a device where
     /// it is a device's.
-    pub(crate) const ALL: [(Self, Millis); 24] = [
+    pub(crate) const ALL: [(Self, Millis); 25] = [
         (Self::Cut, 90),
         (Self::Partition, 300),
         (Self::AgentCrash, 240),
@@ -83,6 +85,7 @@ impl Fault {
         (Self::IngestCut, 60),
         (Self::IngestStall, 120),
         (Self::IngestDead, 300),
+        (Self::IngestFlap, 300),
         (Self::Redeliver, 60),
         (Self::RollupCrash, 150),
         (Self::QuarantineFull, 200),
@@ -132,6 +135,8 @@ pub(crate) struct Profile {
     pub(crate) batches: bool,
     /// Time between two looks of ingest at what has passed.
     pub(crate) tick: Millis,
+    /// The time limit of a deployment, if it is another than the contract's: all worlds are shorter than that.
+    pub(crate) deadline: Option<Millis>,
     /// Whether workloads fail to start now and then.
     pub(crate) failures: bool,
     /// The faults, and the mean time between two of a kind.
@@ -175,6 +180,7 @@ impl Profile {
             uplink_limit: (chance.u8(0..6) == 0).then(|| "32kbit".parse().unwrap()),
             batches: chance.u8(0..4) > 0,
             tick: chance.i64(1..=3) * SECOND,
+            deadline: chance.bool().then(|| chance.i64(1..=3) * MINUTE),
             failures: chance.bool(),
         }
     }

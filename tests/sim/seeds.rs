@@ -131,6 +131,9 @@ impl Sum {
             (&mut sum.snapshot_folds, tally.snapshot_folds),
             (&mut sum.rewinds, tally.rewinds),
             (&mut sum.snapshot_starts, tally.snapshot_starts),
+            (&mut sum.retried, tally.retried),
+            (&mut sum.crash_loops, tally.crash_loops),
+            (&mut sum.deadlines, tally.deadlines),
             (&mut sum.folds, tally.folds),
             (&mut sum.view_checks, tally.view_checks),
             (&mut sum.checks, tally.checks),
@@ -168,6 +171,11 @@ impl Sum {
             text,
             "LEDGER read again {} times, ingest started from a snapshot {} times; partitions said to be heard: {:?}",
             tally.rewinds, tally.snapshot_starts, tally.hearing
+        );
+        _ = writeln!(
+            text,
+            "{} reports in LEDGER list retries, {} of them a crash loop; {} deadlines have passed",
+            tally.retried, tally.crash_loops, tally.deadlines
         );
         _ = writeln!(text, "{} faults by kind: {:?}", tally.faults.values().sum::<u64>(), tally.faults);
         _ = write!(
@@ -323,6 +331,11 @@ fn an_ingest_that_never_doubts_is_seen() {
 }
 
 #[test]
+fn an_ingest_that_proves_its_devices_anew_at_every_start_is_seen() {
+    seen(Sabotage::ProvesAnew, "no restart keeps a silent device fresh");
+}
+
+#[test]
 fn a_relay_that_marks_before_uplink_confirms_is_seen() {
     seen(Sabotage::RelayBreaks(RelayRule::ConfirmedBeforeMarked), MARKED);
 }
@@ -358,6 +371,24 @@ fn a_relay_that_begins_with_reports_is_seen() {
 #[test]
 fn a_device_that_forgets_too_early_is_seen() {
     seen(Sabotage::ForgetsOnAnswer, "what a device has forgotten is in LEDGER");
+}
+
+#[test]
+fn a_device_that_counts_each_attempt_as_the_first_is_seen() {
+    seen(Sabotage::CountsEachAttemptAnew, "a retry is in every report until a success has held");
+}
+
+#[test]
+fn retries_crash_loops_and_deadlines_occur_in_some_seed() {
+    let mut sum = Sum::default();
+    for seed in 0..SABOTAGE_SEEDS {
+        sum.add(&run(seed, Sabotage::None, false).0, None);
+        let Tally { retried, crash_loops, deadlines, .. } = sum.tally;
+        if retried > 0 && crash_loops > 0 && deadlines > 0 {
+            return;
+        }
+    }
+    panic!("{}", sum.said());
 }
 
 #[test]

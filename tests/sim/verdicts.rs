@@ -204,3 +204,18 @@ fn check_deployment(id: &DeploymentId, group: Group, view: Option<&DeploymentVie
         format!("{:?} {lo}..{hi}, {view:?}", group.verdict())
     })
 }
+
+/// The bounds are what the lines say.
+pub(crate) fn bounds(view: &DeploymentView, lines: &[StandingLine]) -> Lawful {
+    let targets = lines.iter().filter(|line| !line.leaving);
+    let installed = |line: &&StandingLine| {
+        line.known && line.freshness == Freshness::Fresh && line.standing == Standing::Installed
+    };
+    let failed = |line: &&StandingLine| {
+        line.known && line.freshness == Freshness::Fresh && line.standing == Standing::Failed
+    };
+    let lo = targets.clone().filter(installed).count() as u64;
+    let hi = view.targets - targets.filter(failed).count() as u64;
+    let right = view.converged.lo == lo && view.converged.hi == hi && lo <= hi;
+    must(right, "the bounds are those of the standings", || format!("{lo}..{hi}, {view:?}"))
+}

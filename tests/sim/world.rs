@@ -51,10 +51,14 @@ pub(crate) enum Sabotage {
     TakesQuietForEmpty,
     /// Ingest gives every device a lease of a day.
     NeverDoubts,
+    /// A new owner does not take over since when no pulse was current.
+    ProvesAnew,
     /// An agent's relay breaks a rule of order.
     RelayBreaks(RelayRule),
     /// A device forgets a report as soon as the bus has it.
     ForgetsOnAnswer,
+    /// A device counts every attempt at a target as the first one.
+    CountsEachAttemptAnew,
     /// A device accepts desired states that it should refuse.
     ObeysTheOld,
     /// Ingest lets a device speak of any deployment.
@@ -118,6 +122,8 @@ pub(crate) enum Event {
     Strike(Fault, Millis),
     /// A workload of a device ends again, so many times.
     Flap(usize, u32),
+    /// The ingest of a partition restarts again, so many times.
+    FlapIngest(usize, u32),
     /// A device's link is back.
     Connect(usize),
     /// A device's agent starts.
@@ -171,6 +177,10 @@ pub(crate) struct Tally {
     pub(crate) rewinds: u64,
     /// Starts of ingest from a snapshot.
     pub(crate) snapshot_starts: u64,
+    /// Reports in LEDGER that list retries, those among them that list a crash loop, and deadlines in LEDGER.
+    pub(crate) retried: u64,
+    pub(crate) crash_loops: u64,
+    pub(crate) deadlines: u64,
     /// Facts about the hub's own reception, by their state.
     pub(crate) hearing: BTreeMap<String, u64>,
     /// Site views and fleet views held against LEDGER.
@@ -251,7 +261,7 @@ impl World {
             high_water: HighWater::default(),
             metrics: Metrics::default(),
             views: BTreeSet::from([ViewKey::Fleet]),
-            law: Law::new(&names, profile.is_short_of_room()),
+            law: Law::new(&names, &profile),
             tally: Tally { devices: profile.devices as u64, ..Tally::default() },
             agenda: Agenda::new(),
             storm: true,
@@ -368,6 +378,7 @@ impl World {
             }
             Event::Strike(..) => {}
             Event::Flap(device, times) => self.flap(device, times),
+            Event::FlapIngest(part, times) => self.flap_ingest(part, times),
             Event::Connect(device) => self.connect(device),
             Event::StartAgent(device) => self.start_device(device)?,
             Event::Write(device, entry) => self.write(device, Some(*entry)),

@@ -18,6 +18,7 @@ pub fn pulse(at: Timestamp, lease_seconds: u64) -> Fact {
         at,
         lease_seconds,
         current: true,
+        unproven_since: None,
     })
 }
 

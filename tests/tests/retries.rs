@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 use muster_contract::fact::{DeadlineKind, Fact};
-use muster_contract::view::{DeploymentView, Verdict};
+use muster_contract::notify::Notice;
+use muster_contract::view::{DeploymentView, ErrorCount, Verdict};
 use muster_contract::{DeviceKey, State};
 use muster_tests::story::{key, nothing_lost, rebuilt, verdict};
 use muster_tests::system::{INGEST, System, agent_name};
+use muster_tests::watching::Watch;
 
 /// Attempts that are looked at.
 const ATTEMPTS: u32 = 6;
@@ -137,6 +139,10 @@ async fn m08_a_crash_loop_is_failing_until_a_success_has_held() {
             if is_so { Ok(()) } else { Err(serde_json::to_string(&view).unwrap()) }
         })
         .await;
+    let mut watch = Watch::start(&system, &["web", "--format", "json"]);
+    let of = |notice: &Notice| notice.state.as_ref().and_then(|state| state.view.clone());
+    let is_in_loop = |error: &ErrorCount| error.example.retry.as_ref().is_some_and(|retry| retry.crash_loop);
+    watch.notices(|notice| of(notice).is_some_and(|view| view.errors.iter().any(is_in_loop))).await;
     let is_failing = |view: &DeploymentView| view.verdict == Verdict::Failing;
     let shown = attempt(&view(&system).await.unwrap());
     until_attempt(&system, shown + ATTEMPTS / 2, is_failing).await;
@@ -156,6 +162,7 @@ async fn m08_a_crash_loop_is_failing_until_a_success_has_held() {
     std::fs::write(&mended, "").unwrap();
     verdict(&system, "web", 1, Verdict::Converged).await;
     assert!(view(&system).await.unwrap().errors.is_empty(), "the success has held");
+    watch.notices(|notice| of(notice).is_some_and(|view| view.errors.is_empty())).await;
     nothing_lost(&system).await;
     rebuilt(&system).await;
 }

@@ -19,7 +19,7 @@ use muster_domain::plan::Actual;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::attempts::Attempts;
+use crate::attempts::{Attempts, CrashLoopRule};
 use crate::report::{BODY_BYTES_MAX, StatusBody};
 use crate::runtime::{Unit, code};
 
@@ -112,8 +112,39 @@ impl DeploymentRecord {
         taken
     }
 
+    /// Sets the state of a component and counts its attempts; false if nothing changed.
+    pub fn set_and_count(
+        &mut self,
+        name: &ComponentName,
+        state: State,
+        error: Option<StatusError>,
+        rule: CrashLoopRule,
+        at: Timestamp,
+    ) -> bool {
+        let failure = error.clone().filter(|_| state == State::Failed);
+        let is_changed = self.set(name, state, error);
+        if is_changed {
+            match (state, failure) {
+                (State::Installing, _) => self.attempts.record_start(name, at),
+                (State::Installed, _) => self.attempts.record_ready(name, at),
+                (_, Some(error)) => self.attempts.record_failure(Some(name), &error, rule, at),
+                _ => {}
+            }
+        }
+        is_changed
+    }
+
+    /// The components with attempts that are ready, and the deployment as a whole if it is: their success is on trial.
+    pub fn on_trial(&self) -> BTreeSet<Option<ComponentName>> {
+        let is_ready = |of: &Option<&ComponentName>| match of {
+            Some(name) => self.component(name) == Some(State::Installed),
+            None => self.state() == State::Installed,
+        };
+        self.attempts.components().filter(is_ready).map(Option::<&_>::cloned).collect()
+    }
+
     /// Sets the state of a component; false if nothing changed.
-    pub fn set(&mut self, name: &ComponentName, state: State, error: Option<StatusError>) -> bool {
+    fn set(&mut self, name: &ComponentName, state: State, error: Option<StatusError>) -> bool {
         let Some(component) = self.components.iter_mut().find(|component| component.name == *name) else {
             return false;
         };

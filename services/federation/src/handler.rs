@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_bus::{AnswerKind, Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::groups::GroupQuery;
-use muster_contract::lag::AnswerLag;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::parts::HUBS_MAX;
 use muster_contract::query::{DeploymentAnswer, ErrorBody, ErrorCode, ErrorReply, Query};
@@ -113,14 +112,7 @@ impl QueryHandler {
             Err(error) => (Err(error.into()), AnswerKind::Error),
         };
         self.metrics.queries.question(call.endpoint, if answer.is_ok() { kind } else { AnswerKind::Error });
-        answer.map(|answer| self.marked(call.endpoint, answer))
-    }
-
-    /// An answer that says which lag stands between it and the LEDGERs of the hubs. One of a single hub says it itself.
-    fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes {
-        let Some(lag) = self.merged.lag() else { return answer };
-        let is_marked = serde_json::from_slice::<AnswerLag>(&answer).is_ok_and(|said| said.lag().is_some());
-        if is_marked { answer } else { lag.mark(endpoint, &answer).into() }
+        answer.map(|answer| self.merged.marked(call.endpoint, answer))
     }
 
     /// A hub's answer about a deployment, with the view over all hubs in place of its own: a view is about all sites.

@@ -299,4 +299,8 @@ impl NoticeSource for HubsSource {
     ) -> Result<Bytes, ErrorBody> {
         missed::answer(self, request, stored).await
     }
+
+    fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes {
+        self.merged.marked(endpoint, answer)
+    }
 }

@@ -32,7 +32,7 @@
 use muster_bus::{Bus, Outgoing, PublishError, PublishErrorKind, ReadError};
 use muster_contract::Timestamp;
 use muster_contract::decode;
-use muster_contract::fact::Ownership;
+use muster_contract::fact::{Ownership, PulseFact};
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::version::{ApiVersion, kind};
 
@@ -128,6 +128,18 @@ pub async fn record(bus: &Bus, partition: u16) -> Result<Option<OwnerRecord>, Re
         let ownership = decode::parse::<Ownership>(&delivery.payload).ok();
         let (owner, fences) = ownership.map_or_else(Default::default, |known| (known.owner, known.fences));
         OwnerRecord { seq: delivery.stream_seq, owner, fences: fences.max(1), stored_at: delivery.stored_at }
+    }))
+}
+
+/// Since when no pulse of a partition was current, by the last one in LEDGER; `None` if that one is current, or LEDGER has none:
+/// then the rollup has recorded that the hub does not hear the partition.
+///
+/// # Errors
+/// LEDGER cannot be read.
+pub(crate) async fn unproven_since(bus: &Bus, partition: u16) -> Result<Option<Timestamp>, ReadError> {
+    let last = bus.last(stream::LEDGER, &LedgerSubject::Hub(partition).to_string()).await?;
+    Ok(last.and_then(|delivery| {
+        decode::parse::<PulseFact>(&delivery.payload).ok()?.unproven_since(delivery.stored_at)
     }))
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
@@ -57,6 +58,9 @@ pub(crate) struct Evidence {
 pub(crate) struct Pulse {
     stored_at: Timestamp,
     lease: SignedDuration,
+    /// Since when no pulse was current.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unproven_since: Option<Timestamp>,
 }
 
 /// The devices and documents that facts have touched.
@@ -196,7 +200,8 @@ impl Evidence {
         self.advance_to(through);
     }
 
-    /// Records a pulse. A pulse that is not `current` prolongs one that has not ended; it does not start one.
+    /// Records a pulse. A pulse that is not `current` prolongs one that has not ended, for [`PulseFact::unproven_max`] at most; it
+    /// does not start one.
     fn record_pulse(&mut self, partition: u16, pulse: &PulseFact, stored_at: Timestamp) {
         let has_pulse =
             || self.projection.pulses.get(&partition).is_some_and(|before| !before.is_over(stored_at));
@@ -233,12 +238,11 @@ impl Evidence {
         // LEDGER forgets a pulse soon after its lease, so an owner of old without a pulse has stopped already.
         let owned_since =
             self.projection.owned_since.get(&partition).map_or(first, |since| first.min(*since));
-        let pulse = self
-            .projection
-            .pulses
-            .get(&partition)
-            .copied()
-            .unwrap_or(Pulse { stored_at: owned_since, lease });
+        let pulse = self.projection.pulses.get(&partition).copied().unwrap_or(Pulse {
+            stored_at: owned_since,
+            lease,
+            unproven_since: None,
+        });
         pulse.is_over(now)
     }
 
@@ -294,11 +298,18 @@ impl Evidence {
 
 impl Pulse {
     fn of(pulse: &PulseFact, stored_at: Timestamp) -> Self {
-        Self { stored_at, lease: SignedDuration::try_from(pulse.lease()).unwrap_or(SignedDuration::MAX) }
+        let lease = SignedDuration::try_from(pulse.lease()).unwrap_or(SignedDuration::MAX);
+        Self { stored_at, lease, unproven_since: pulse.unproven_since(stored_at) }
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
+        let is_unproven_too_long = |since| {
+            let lease = Duration::try_from(self.lease).unwrap_or(Duration::MAX);
+            Duration::try_from(now.duration_since(since))
+                .is_ok_and(|age| age > PulseFact::unproven_max(lease))
+        };
         now.duration_since(self.stored_at) > self.lease.saturating_add(PULSE_GRACE)
+            || self.unproven_since.is_some_and(is_unproven_too_long)
     }
 }
 
@@ -322,8 +333,6 @@ impl Document {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use muster_domain::fold::Position;
 
     use super::*;
@@ -337,6 +346,11 @@ mod tests {
     }
 
     fn pulses_with(ledger_seq: u64, at: i64, current: bool) -> LedgerEvent {
+        pulses_since(ledger_seq, at, (current, None))
+    }
+
+    /// Pulses, whether they are current, and since when none is.
+    fn pulses_since(ledger_seq: u64, at: i64, (current, since): (bool, Option<i64>)) -> LedgerEvent {
         let pulse = |partition: u16| -> LedgerFact {
             let position = Position { ledger_seq: ledger_seq + u64::from(partition), stored_at: second(at) };
             let pulse = PulseFact {
@@ -346,6 +360,7 @@ mod tests {
                 at: second(at),
                 lease_seconds: 30,
                 current,
+                unproven_since: since.map(second),
             };
             (position, Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))))
         };
@@ -406,6 +421,21 @@ mod tests {
         evidence.apply(pulses_with(17, late, false));
         evidence.apply(end(32, late, now));
         assert_eq!(evidence.check_current(now), Err(Behind::NoPulse(0)), "there was none");
+    }
+
+    #[test]
+    fn pulses_of_owners_that_never_hear_for_a_lease_are_evidence_for_a_bounded_time() {
+        let (mut evidence, now) = (Evidence::default(), Instant::now());
+        evidence.apply(pulses(1, 0));
+        let last = PulseFact::unproven_max(Duration::from_secs(30)).as_secs().cast_signed();
+        for (turn, at) in (10..=last + 10).step_by(10).enumerate() {
+            let ledger_seq = u64::from(PARTITIONS) * (turn as u64 + 1) + 1;
+            evidence.apply(pulses_since(ledger_seq, at, (false, Some(10))));
+            evidence.apply(end(ledger_seq + u64::from(PARTITIONS) - 1, at, now));
+            assert_eq!(evidence.check_current(now), Ok(()), "after {at} s");
+        }
+        evidence.apply(end(1, last + 11, now));
+        assert_eq!(evidence.check_current(now), Err(Behind::NoPulse(0)));
     }
 
     #[test]

@@ -127,7 +127,7 @@ pub async fn start(config: Config, tasks: &Supervisor) -> Result<Handle, StartEr
     let (rebuilds, maker) =
         point_in_time::pair(bus.clone(), projection.clone(), archive, metrics.clone(), facts);
     tasks.spawn(Stage::Serve, "history", maker.run(tasks.token(Stage::Serve), tasks.token(Stage::Intake)));
-    let source = ProjectionSource::new(bus.clone(), projection.clone(), rebuilds.clone());
+    let source = ProjectionSource::new(bus.clone(), projection.clone(), rebuilds.clone(), lag.clone());
     let notices = notify(&bus, source, tasks);
     let points = Points::new(bus.clone(), projection.clone(), Arc::new(SystemClock));
     let manifests = Manifests::new(bus.clone(), projection.clone());

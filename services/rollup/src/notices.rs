@@ -23,6 +23,7 @@ use muster_notify::source::{Beginning, Evaluation, Reading};
 use tokio::sync::watch;
 
 use crate::history::point_in_time::Rebuilds;
+use crate::lag::LagState;
 use crate::projection::{Projection, ProjectionState};
 
 /// The projection as a source of notices.
@@ -31,12 +32,18 @@ pub(crate) struct ProjectionSource {
     bus: Bus,
     projection: Arc<Projection>,
     rebuilds: Rebuilds,
+    lag: Arc<LagState>,
 }
 
 impl ProjectionSource {
-    /// Creates a source; `rebuilds` reaches the past.
-    pub(crate) const fn new(bus: Bus, projection: Arc<Projection>, rebuilds: Rebuilds) -> Self {
-        Self { bus, projection, rebuilds }
+    /// Creates a source; `rebuilds` reaches the past, `lag` says how far the projection is behind LEDGER.
+    pub(crate) const fn new(
+        bus: Bus,
+        projection: Arc<Projection>,
+        rebuilds: Rebuilds,
+        lag: Arc<LagState>,
+    ) -> Self {
+        Self { bus, projection, rebuilds, lag }
     }
 
     /// Reads the projection once everything is read.
@@ -126,6 +133,10 @@ impl NoticeSource for ProjectionSource {
     ) -> Result<Bytes, ErrorBody> {
         let read_to = self.read_fold(|now| now.fleet.as_of().ledger_seq)?;
         missed::answer(&self.rebuilds, request, stored, read_to, requester).await
+    }
+
+    fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes {
+        self.lag.mark(endpoint, answer)
     }
 }
 

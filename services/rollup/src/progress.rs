@@ -20,6 +20,13 @@ pub struct SeenPulse {
     pub pulse: PulseFact,
 }
 
+impl SeenPulse {
+    /// Since when no pulse of the partition was current.
+    pub fn unproven_since(&self) -> Option<Timestamp> {
+        self.pulse.unproven_since(self.stored_at)
+    }
+}
+
 /// The newest hearing fact of a partition in LEDGER.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenHearing {
@@ -151,6 +158,7 @@ mod tests {
             at,
             lease_seconds: 90,
             current: true,
+            unproven_since: None,
         };
         SeenPulse { stored_at: at, pulse }
     }

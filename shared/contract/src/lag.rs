@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `rollup` of an answer of `muster.query.*`, and `rollupLag` of an answer of `muster.query.status`, whose `rollup` is the roll-up
+/// `rollup` of an answer of `muster.query.*` and `muster.notify.*`, and `rollupLag` of an answer of `muster.query.status`, whose `rollup` is the roll-up
 /// of targets: absent if the rollup has read LEDGER to its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -167,6 +167,10 @@ pub const LEASE: Duration = Duration::from_secs(90);
 pub const PULSES_PER_LEASE: u64 = 3;
 /// How much longer than its lease LEDGER keeps a pulse: a pulse that stopped is still there until the rollup says so.
 pub const PULSE_KEPT_BEYOND_LEASE: Duration = Duration::from_secs(10);
+/// Leases that a partition may be without a current pulse, and the time beyond them, before the hub counts as not hearing it.
+pub const UNPROVEN_LEASES: u64 = 2;
+/// See [`UNPROVEN_LEASES`].
+pub const UNPROVEN_BEYOND_LEASES: Duration = Duration::from_secs(10);
 /// Time in which the bus itself recognises a message id it has seen, on every stream but those that devices write to.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 /// The same on UPLINK and PRESENCE: the shortest that nats-server takes. Every device writes there, an id may have 64 KiB, and
@@ -238,6 +242,8 @@ const _: () = {
     );
     // One lost pulse is no stop.
     assert!(PULSES_PER_LEASE > 2);
+    // An owner that begins once is current in time: after one lease and the next pulse.
+    assert!(UNPROVEN_LEASES * PULSES_PER_LEASE > PULSES_PER_LEASE + 1);
     // A component that fails as often as the rule says has not held between two failures.
     assert!(DECISIONS_MAX > 2 * WAVES_MAX);
     assert!(PLAN_BYTES_MAX < MESSAGE_BYTES_MAX);

@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
 use crate::ids::HubName;
-use crate::limits::{PARTITIONS, PULSE_KEPT_BEYOND_LEASE, PULSES_PER_LEASE, UNHEARD_LISTED_MAX};
+use crate::limits::{
+    PARTITIONS, PULSE_KEPT_BEYOND_LEASE, PULSES_PER_LEASE, UNHEARD_LISTED_MAX, UNPROVEN_BEYOND_LEASES,
+    UNPROVEN_LEASES,
+};
 use crate::version::{ApiVersion, kind};
 
 /// `muster.hub.<partition>`: the partition's owner hears its devices. Fenced like every fact of the owner, at most
@@ -33,9 +36,25 @@ pub struct PulseFact {
     /// Every liveness fact of the partition is true as of this pulse: since the owner began to listen it has heard each
     /// device that LEDGER calls fresh, or has listened for a whole lease and written which ones are stale.
     pub current: bool,
+    /// Since when no pulse of the partition was `current`, by the clock of the owner that published the first such pulse. Every
+    /// owner takes the time over from the pulse before. Absent while `current`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unproven_since: Option<Timestamp>,
 }
 
 impl PulseFact {
+    /// How long a partition may be without a `current` pulse under this lease before the hub counts as not hearing it. One lease is
+    /// what a new owner needs if a device is silent; the other is for an owner that begins a second time.
+    pub const fn unproven_max(lease: Duration) -> Duration {
+        Duration::from_secs(UNPROVEN_LEASES * Self::lease_seconds(lease) + UNPROVEN_BEYOND_LEASES.as_secs())
+    }
+
+    /// Since when no pulse of the partition was `current`; `stored_at` is LEDGER's time of this pulse. `None` if it is current. An
+    /// owner of an earlier release does not name the time.
+    pub fn unproven_since(&self, stored_at: Timestamp) -> Option<Timestamp> {
+        (!self.current).then(|| self.unproven_since.map_or(stored_at, |since| since.min(stored_at)))
+    }
+
     /// How long LEDGER keeps a pulse under this lease, in whole seconds, as the server counts a time to live. It is as short as
     /// it can be: a partition without any pulse in LEDGER has had none for longer than its lease.
     pub const fn kept_for(lease: Duration) -> Duration {
@@ -78,7 +97,7 @@ impl Document for PulseFact {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Hearing {
-    /// No pulse for a lease: none of the partition's devices is fresh.
+    /// No pulse for a lease, or none with `current` for more than two: none of the partition's devices is fresh.
     Stopped,
     /// A pulse with `current` came after a stop: the liveness facts of the partition hold again.
     Resumed,
@@ -95,8 +114,9 @@ pub struct HearingFact {
     pub kind: kind::HearingFact,
     /// Stopped or resumed.
     pub state: Hearing,
-    /// A stop began when LEDGER stored the last pulse; if LEDGER has none, when the rollup had read all of LEDGER. A resumption
-    /// began when LEDGER stored the first pulse with `current`.
+    /// A stop began when LEDGER stored the last pulse; if the pulses went on without one that is `current`, when the first of them
+    /// came; if LEDGER has none, when the rollup had read all of LEDGER. A resumption began when LEDGER stored the first pulse
+    /// with `current`.
     pub since: Timestamp,
     /// The same stop, re-asserted before it ages out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -172,6 +192,32 @@ mod tests {
             assert_eq!(PulseFact::kept_for(lease), Duration::from_secs(kept_s), "{lease_ms} ms");
             assert_eq!(PulseFact::kept_max(lease), kept_max, "{lease_ms} ms");
         }
+    }
+
+    #[test]
+    fn a_partition_is_unproven_since_the_first_pulse_that_is_not_current() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let pulse = |current, unproven_since: Option<i64>| PulseFact {
+            api_version: ApiVersion::V1,
+            kind: kind::PulseFact::PulseFact,
+            owner: "hub/1/a".to_owned(),
+            at: at(100),
+            lease_seconds: 90,
+            current,
+            unproven_since: unproven_since.map(at),
+        };
+        for (current, named, since) in [
+            (true, None, None),
+            (true, Some(40), None),
+            (false, Some(40), Some(40)),
+            // An owner of an earlier release.
+            (false, None, Some(100)),
+            // A clock that goes ahead.
+            (false, Some(400), Some(100)),
+        ] {
+            assert_eq!(pulse(current, named).unproven_since(at(100)), since.map(at), "{current} {named:?}");
+        }
+        assert_eq!(PulseFact::unproven_max(Duration::from_secs(90)), Duration::from_secs(190));
     }
 
     #[test]

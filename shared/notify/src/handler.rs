@@ -90,7 +90,10 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         let bus = self.bus.clone();
         let handler = move |call: Call| {
             let desk = self.clone();
-            async move { desk.answer(call.endpoint, &call.payload, &call.requester).await.map_err(Fault::from) }
+            async move {
+                let answer = desk.answer(call.endpoint, &call.payload, &call.requester).await;
+                answer.map(|answer| desk.source.marked(call.endpoint, answer)).map_err(Fault::from)
+            }
         };
         let endpoint = |name| EndpointSpec { name, subject: format!("{NOTIFY_PREFIX}.{name}") };
         let spec = ServiceSpec {

@@ -83,4 +83,7 @@ pub trait NoticeSource: Debug + Send + Sync + 'static {
         stored: Option<(SubscriptionRecord, Option<Notice>)>,
         requester: Requester,
     ) -> impl Future<Output = Result<Bytes, ErrorBody>> + Send;
+
+    /// The answer of an endpoint with what stands between it and LEDGER; unchanged if nothing does.
+    fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes;
 }

@@ -47,8 +47,13 @@ async fn converged_with(settings: &[(&str, &[&str])]) -> (System, DeviceKey) {
 }
 
 /// The same on a system that has just started.
-async fn converged(mut system: System) -> (System, DeviceKey) {
-    let device = settled(&mut system, &[DEVICE], "web").await.remove(0);
+async fn converged(system: System) -> (System, DeviceKey) {
+    converged_on(system, &[DEVICE]).await
+}
+
+/// The same with several devices of one partition; returns the first.
+async fn converged_on(mut system: System, devices: &[&str]) -> (System, DeviceKey) {
+    let device = settled(&mut system, devices, "web").await.remove(0);
     // LEDGER says of every pulse that it is current before anything breaks.
     let partition = partition_of(&device);
     system.eventually("a current pulse", async || current_pulse(&system, partition).await).await;
@@ -92,12 +97,21 @@ async fn unheard_in_time(system: &System, device: &DeviceKey, since: Instant) {
     }
 }
 
-/// Everything that shows the deployment says that the hub does not listen, and none that it has converged.
-async fn everything_says_so(system: &System, device: &DeviceKey) {
+/// Another device of the partition of [`DEVICE`].
+fn second_device() -> String {
+    let partition = partition_of(&DEVICE.parse().unwrap());
+    let mut names = (2..).map(|number| format!("plant7/press-{number}"));
+    names.find(|name| partition_of(&name.parse().unwrap()) == partition).unwrap()
+}
+
+/// Everything that shows the deployment says once that the hub does not listen, for all targets, and nothing that it has
+/// converged, or that everything is known.
+async fn everything_says_so(system: &System, device: &DeviceKey, targets: u64) {
     let cause = format!("the hub has not listened to partition {}", partition_of(device));
     for words in [&["status"][..], &["status", "web"], &["devices"], &["why", "web"], &["audit"]] {
         let (_, text) = muster(system, words).await;
-        assert!(text.contains(&cause), "muster {words:?}:\n{text}");
+        assert_eq!(text.matches(&cause).count(), 1, "one cause, muster {words:?}:\n{text}");
+        assert!(!text.contains("all known and fresh"), "muster {words:?}:\n{text}");
         assert!(!text.contains("converged ") || text.contains("convergedStale"), "muster {words:?}:\n{text}");
     }
     let (is_right, text) = muster(system, &["audit"]).await;
@@ -107,7 +121,7 @@ async fn everything_says_so(system: &System, device: &DeviceKey) {
     assert!(!has_converged && text.contains("convergedStale"), "{text}");
     let answer = system.hub.deployments().await.unwrap();
     let view = answer.iter().find(|view| view.deployment.as_str() == "web").unwrap();
-    assert_eq!((view.verdict, view.converged.lo, view.converged.hi), (Verdict::ConvergedStale, 0, 1));
+    assert_eq!((view.verdict, view.converged.lo, view.converged.hi), (Verdict::ConvergedStale, 0, targets));
     rebuilt(system).await;
 }
 
@@ -124,13 +138,14 @@ async fn proven_in_python(system: &System) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_ingest_and_a_dead_device_are_shown_as_unheard_and_heal() {
-    let (mut system, device) = converged_on_one().await;
+    let (mut system, device) =
+        converged_on(System::with_settings(&[]).await, &[DEVICE, &second_device()]).await;
     let mut watch = Watch::start(&system, &["web"]);
     watch.line_with("converged").await;
     system.kill(INGEST).await;
     system.kill(&agent_name(&device)).await;
     unheard_in_time(&system, &device, Instant::now()).await;
-    everything_says_so(&system, &device).await;
+    everything_says_so(&system, &device, 2).await;
     watch.line_with("convergedStale").await;
     proven_in_python(&system).await;
 
@@ -146,10 +161,50 @@ async fn a_dead_ingest_and_a_dead_device_are_shown_as_unheard_and_heal() {
     assert!(text.contains("liveness") && !text.contains("has not listened"), "{text}");
     proven_in_python(&system).await;
     system.start_again(&agent_name(&device));
-    verdict(&system, "web", 1, Verdict::Converged).await;
+    verdict(&system, "web", 2, Verdict::Converged).await;
     let (has_converged, text) =
         muster(&system, &["watch", "web", "--until", "converged", "--within", "20s"]).await;
     assert!(has_converged, "{text}");
+    rebuilt(&system).await;
+}
+
+/// Time between two restarts of ingest: less than a lease, so no session of it learns that a device is silent.
+const RESTARTED_EVERY: Duration = Duration::from_secs(2);
+const _: () = assert!(RESTARTED_EVERY.as_secs() < LEASE.as_secs());
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ingest_that_restarts_within_each_lease_keeps_no_dead_device_fresh() {
+    let (mut system, device) = converged_on_one().await;
+    system.kill(&agent_name(&device)).await;
+    // The device may be heard for a lease, the pulse may be missing for a lease, and pulses may be unproven for so long.
+    let shown_within = 2 * LEASE + PulseFact::unproven_max(LEASE) + Duration::from_secs(10);
+    let begun = Instant::now();
+    loop {
+        system.kill(INGEST).await;
+        system.start_again(INGEST);
+        tokio::time::sleep(RESTARTED_EVERY).await;
+        let view = view(&system).await;
+        if view["verdict"] == "convergedStale" {
+            break;
+        }
+        assert!(begun.elapsed() < shown_within, "{view}\n{}", system.log(ROLLUP));
+    }
+    // It stays so, however long ingest goes on like that.
+    for _ in 0..5 {
+        system.kill(INGEST).await;
+        system.start_again(INGEST);
+        tokio::time::sleep(RESTARTED_EVERY).await;
+        let view = view(&system).await;
+        assert_eq!(view["verdict"], "convergedStale", "{view}");
+    }
+    let view_heals = async || {
+        let view = view(&system).await;
+        let is_stale = view["verdict"] == "convergedStale" && view["hub"].is_null();
+        if is_stale { Ok(()) } else { Err(view.to_string()) }
+    };
+    system.eventually("the hub listens again, and the device is silent", view_heals).await;
+    system.start_again(&agent_name(&device));
+    verdict(&system, "web", 1, Verdict::Converged).await;
     rebuilt(&system).await;
 }
 
@@ -158,7 +213,7 @@ async fn an_ingest_that_stands_still_is_shown_as_unheard_and_heals() {
     let (mut system, device) = converged_on_one().await;
     system.freeze(INGEST);
     unheard_in_time(&system, &device, Instant::now()).await;
-    everything_says_so(&system, &device).await;
+    everything_says_so(&system, &device, 1).await;
     system.thaw(INGEST);
     verdict(&system, "web", 1, Verdict::Converged).await;
     device_settled(&system, &device, 1).await;
@@ -185,7 +240,7 @@ async fn an_ingest_that_is_fenced_off_is_shown_as_unheard_and_heals() {
         system.bus.publish(Outgoing::new(subject, decode::to_bytes(&record))).await.unwrap();
     }
     unheard_in_time(&system, &device, Instant::now()).await;
-    everything_says_so(&system, &device).await;
+    everything_says_so(&system, &device, 1).await;
     drop(answering);
     verdict(&system, "web", 1, Verdict::Converged).await;
     assert!(view(&system).await["hub"].is_null());

@@ -150,12 +150,53 @@ async fn notices_tell_that_the_hub_stopped_listening_and_that_it_resumed() {
     assert_eq!(verdict_of(notices.last().unwrap()), Some(Verdict::Converged));
 }
 
-/// An answer of the query service.
-async fn answer(system: &System, endpoint: &str) -> String {
-    let asked = Bytes::from_static(b"{}");
-    let answer = system.bus.request(&format!("muster.query.{endpoint}"), asked, Duration::from_secs(5)).await;
+/// An answer to a question.
+async fn answer(system: &System, subject: &str, question: &Value) -> String {
+    let asked = Bytes::from(question.to_string());
+    let answer = system.bus.request(subject, asked, Duration::from_secs(5)).await;
     answer.map_or_else(|error| error.to_string(), |answer| String::from_utf8_lossy(&answer).into_owned())
 }
+
+/// The subjects that a service of the rollup answers, as the service itself lists them.
+async fn endpoints(system: &System, service: &str) -> Vec<String> {
+    let info: Value =
+        serde_json::from_str(&answer(system, &format!("$SRV.INFO.{service}"), &json!({})).await).unwrap();
+    let subject = |endpoint: &Value| endpoint["subject"].as_str().unwrap().to_owned();
+    info["endpoints"].as_array().unwrap().iter().map(subject).collect()
+}
+
+/// A question for a subject of the rollup.
+fn question(subject: &str) -> Value {
+    match subject {
+        "muster.query.deployment" | "muster.query.why" => json!({ "id": "web" }),
+        "muster.query.device" => json!({ "site": "plant7", "device": "press-1" }),
+        "muster.query.site" => json!({ "site": "plant7" }),
+        "muster.query.parts" => json!({ "keys": ["fleet"] }),
+        "muster.notify.content" => json!({ "subscription": { "name": "all" } }),
+        "muster.notify.confirm" => json!({ "name": "all", "number": 0 }),
+        "muster.notify.subscribe" | "muster.notify.unsubscribe" | "muster.notify.missed" => {
+            json!({ "name": "all" })
+        }
+        _ => json!({}),
+    }
+}
+
+/// Subjects whose question `{}` is refused here, or whose answer LEDGER itself must give.
+const REFUSED: [&str; 13] = [
+    "muster.query.actions",
+    "muster.query.moment",
+    "muster.query.digests",
+    "muster.query.diff",
+    "muster.query.changes",
+    "muster.query.verify",
+    "muster.query.groups",
+    "muster.query.group",
+    "muster.query.view",
+    "muster.notify.webhook-register",
+    "muster.notify.webhook-remove",
+    "muster.notify.webhook-due",
+    "muster.notify.webhook-result",
+];
 
 /// The lag that an answer names; none where there is no answer.
 fn lag_in(answer: &str) -> Option<AnswerLag> {
@@ -169,16 +210,29 @@ async fn a_rollup_that_is_cut_off_from_ledger_says_so_in_every_answer() {
     };
     let server = Server::start_with(Setup { more: everybody(""), ..Setup::default() });
     let (mut system, _) = converged(System::start_on(server, &[]).await).await;
+    let named = answer(&system, "muster.notify.subscribe", &question("muster.notify.subscribe")).await;
+    assert!(!named.contains("error"), "{named}");
+    let mut subjects = Vec::new();
+    for service in ["muster-query", "muster-query-incidents", "muster-notify"] {
+        subjects.extend(endpoints(&system, service).await);
+    }
+    // This one takes the subscription of the others away.
+    subjects.sort_by_key(|subject| subject.ends_with("unsubscribe"));
     // An operator takes away every right to read LEDGER, and no other right.
     let denied =
         ["STREAM.INFO.LEDGER", "CONSUMER.*.LEDGER.>", "CONSUMER.MSG.NEXT.LEDGER.>", "DIRECT.GET.LEDGER.>"];
     let denied = denied.map(|subject| format!("\"$JS.API.{subject}\"")).join(", ");
     let begun = Instant::now();
     system.server.reload_with(&everybody(&format!(", permissions: {{ publish: {{ deny: [{denied}] }} }}")));
-    for endpoint in ["fleet", "deployments", "devices", "labels", "status"] {
-        let is_cut_off = |said: AnswerLag| said.lag().is_some_and(|lag| lag.cut_off_since.is_some());
-        let is_said = |answer: &String| lag_in(answer).is_some_and(is_cut_off);
-        within(SHOWN_WITHIN, endpoint, || answer(&system, endpoint), is_said).await;
+    let is_cut_off = |said: AnswerLag| said.lag().is_some_and(|lag| lag.cut_off_since.is_some());
+    let is_said = |answer: &String| lag_in(answer).is_some_and(is_cut_off);
+    within(SHOWN_WITHIN, "fleet", || answer(&system, "muster.query.fleet", &json!({})), is_said).await;
+    assert!(subjects.len() > REFUSED.len(), "{subjects:?}");
+    for subject in &subjects {
+        let given = answer(&system, subject, &question(subject)).await;
+        let is_answer = serde_json::from_str::<Value>(&given).is_ok_and(|given| given["error"].is_null());
+        let is_refused = !is_answer && REFUSED.contains(&&**subject);
+        assert!(is_refused || is_said(&given), "{subject}: {given}");
     }
     assert!(begun.elapsed() < SHOWN_WITHIN, "{:?}", begun.elapsed());
     for words in [&["status"][..], &["status", "--site", "plant7"], &["devices"], &["why", "web"]] {
@@ -192,7 +246,7 @@ async fn a_rollup_that_is_cut_off_from_ledger_says_so_in_every_answer() {
 
     system.server.reload_with(&everybody(""));
     let is_whole = |answer: &String| lag_in(answer).is_some_and(|said| said.lag().is_none());
-    within(DEADLINE, "LEDGER is read again", || answer(&system, "fleet"), is_whole).await;
+    within(DEADLINE, "LEDGER is read again", || answer(&system, "muster.query.fleet", &json!({})), is_whole).await;
     verdict(&system, "web", 1, Verdict::Converged).await;
 }
 
@@ -278,7 +332,7 @@ async fn an_ingest_that_has_not_finished_its_start_is_shown_as_unheard() {
     system.start_own(Spec { name: INGEST.to_owned(), program: program(INGEST), args });
     let begun = Instant::now();
     unheard_in_time(&system, &device, begun).await;
-    everything_says_so(&system, &device).await;
+    everything_says_so(&system, &device, 1).await;
     let ready = http::get(health, "/ready").await.unwrap();
     assert!(ready.status == 503 && ready.body.contains("reading LEDGER"), "{} {}", ready.status, ready.body);
 

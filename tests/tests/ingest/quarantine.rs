@@ -4,13 +4,13 @@
 use std::process::Command;
 
 use muster_bus::Outgoing;
-use muster_contract::DeviceKey;
 use muster_contract::decode::{parse, to_bytes};
 use muster_contract::fact::{Fact, Incident, IncidentKind};
 use muster_contract::incident::QuarantineBound;
 use muster_contract::limits::QUARANTINE_BYTES_MAX;
 use muster_contract::quarantine::{QuarantineDecision, QuarantineVerdict, RejectedReport};
 use muster_contract::subjects::{self, LedgerSubject, stream};
+use muster_contract::{DeviceKey, Timestamp};
 use muster_tests::server::device;
 use muster_tests::system::program;
 use muster_tests::wait::until;
@@ -300,6 +300,36 @@ async fn a_dropped_report_is_recorded_removed_and_stays_counted() {
     hub.send(&key, &status(1, 5, 5)).await;
     hub.receipt_after_a_beat(&key, 1, 5).await;
     assert_eq!(kept_numbers(&hub).await, [0; 0], "a verdict removed it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_are_dropped_by_the_time_before_which_they_came_and_all_at_once() {
+    let hub = Hub::start(&[]).await;
+    let (key, other) = (device("press-4"), device("press-5"));
+    hub.send(&key, &status(1, 1, 2)).await;
+    hub.send(&key, &unknown(2, 2)).await;
+    until("the first", || kept_numbers(&hub), |kept| kept.len() == 1).await;
+    let between = kept(&hub).await[0].received_at;
+    // The hub's clock goes on between the two.
+    let time = until("a later time", || async { Timestamp::now() }, |now| *now > between).await.to_string();
+    hub.send(&other, &status(1, 1, 2)).await;
+    hub.send(&other, &unknown(2, 2)).await;
+    until("the second", || kept_numbers(&hub), |kept| kept.len() == 2).await;
+    let early = between.to_string();
+    assert_eq!(muster(&hub, &["drop", "--until", &early]).await.1["messages"], json!([]), "none came before");
+    let shown = list(&hub, &["--until", &time]).await;
+    assert_eq!(shown["reports"].as_array().unwrap().len(), 1, "{shown}");
+    let (code, said) = muster(&hub, &["drop", "--until", &time]).await;
+    assert_eq!((code, said["messages"].as_array().unwrap().len()), (0, 1), "{said}");
+    assert_eq!(said["messages"][0]["quarantineSeq"], shown["reports"][0]["quarantineSeq"], "{said}");
+    assert_eq!(kept_numbers(&hub).await, [2], "the later one stays");
+    let (code, said) = muster(&hub, &["drop", "--all", "--reason", "a test"]).await;
+    assert_eq!((code, said["messages"].as_array().unwrap().len()), (0, 1), "{said}");
+    let list = list(&hub, &["--settled"]).await;
+    assert_eq!((&list["held"], &list["settled"]["dropped"]), (&json!(0), &json!(2)));
+    for key in [&key, &other] {
+        assert_eq!(held(&hub.ledger().await)[key], [1, 2], "a dropped number stays counted");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

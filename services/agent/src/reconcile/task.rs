@@ -108,13 +108,7 @@ impl DeploymentTask {
 
     /// Records since when the components with attempts have been ready.
     fn track_readiness(&mut self) {
-        let record = &self.record;
-        let is_ready = |of: &Option<&ComponentName>| match of {
-            Some(name) => record.component(name) == Some(State::Installed),
-            None => record.state() == State::Installed,
-        };
-        let ready: BTreeSet<_> =
-            record.attempts.components().filter(is_ready).map(Option::<&_>::cloned).collect();
+        let ready = self.record.on_trial();
         self.ready_since.retain(|of, _| ready.contains(of));
         for of in ready {
             self.ready_since.entry(of).or_insert_with(Instant::now);
@@ -222,16 +216,8 @@ impl DeploymentTask {
         error: Option<StatusError>,
         at: Timestamp,
     ) -> bool {
-        let failure = error.clone().filter(|_| state == State::Failed);
-        let is_changed = self.record.set(component, state, error);
+        let is_changed = self.record.set_and_count(component, state, error, self.crash_loop, at);
         if is_changed {
-            let attempts = &mut self.record.attempts;
-            match (state, failure) {
-                (State::Installing, _) => attempts.record_start(component, at),
-                (State::Installed, _) => attempts.record_ready(component, at),
-                (_, Some(error)) => attempts.record_failure(Some(component), &error, self.crash_loop, at),
-                _ => {}
-            }
             self.track_readiness();
         }
         is_changed

@@ -100,7 +100,7 @@ type Answer = Result<Stored, PublishError>;
 
 impl<'a> SessionDriver<'a> {
     pub(super) fn open(own: &'a mut Partition, lease: PartitionLease) -> Self {
-        let PartitionLease { token, quarantine, responder } = lease;
+        let PartitionLease { token, quarantine, responder, unproven_since } = lease;
         let (bus, presence_received) = (own.context.bus.clone(), LastReceived::default());
         let start = SessionStart {
             now: own.context.clock.now(),
@@ -110,7 +110,7 @@ impl<'a> SessionDriver<'a> {
             reasserted_through: own.room.acquire(),
         };
         let core = SessionCore::new(&mut own.intake, start, own.metrics.clone(), own.rng.fork());
-        own.intake.publish_pulses_as(own.number, &own.context.name);
+        own.intake.publish_pulses_as(own.number, &own.context.name, unproven_since);
         let presence = HeartbeatReader::new(bus.clone(), own.number, presence_received.clone());
         Self {
             core,

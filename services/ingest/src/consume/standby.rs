@@ -48,6 +48,8 @@ pub(super) struct PartitionLease {
     pub(super) token: FencingToken,
     pub(super) quarantine: QuarantineHandler,
     pub(super) responder: Responder,
+    /// Since when no pulse of the partition was current, by the last one in LEDGER.
+    pub(super) unproven_since: Option<Timestamp>,
 }
 
 /// The knowledge about the owner of a partition that this process does not own.
@@ -132,6 +134,8 @@ impl Partition {
             }
             Err(error) => return Err(AttemptError::Acquire(error)),
         };
+        // A former owner's pulses are refused from now on, so this one is the last.
+        let unproven_since = ownership::unproven_since(bus, self.number).await?;
         self.catch_up(token.position()).await?;
         self.context.follower.stop_following(self.number).await;
         tracing::debug!(partition = self.number, ledger.seq = self.read_after, "read LEDGER to its end");
@@ -139,7 +143,7 @@ impl Partition {
         tracing::info!(partition = self.number, ledger.seq = token.seq(), devices, "took the partition");
         let max_age = self.context.quarantine_max_age;
         let quarantine = QuarantineHandler::open(&self.context.bus, self.number, max_age).await?;
-        Ok(Some(PartitionLease { token, quarantine, responder }))
+        Ok(Some(PartitionLease { token, quarantine, responder, unproven_since }))
     }
 
     /// Logs and counts that another process has taken the partition from this one.

@@ -75,6 +75,7 @@ fn pulses() -> LedgerEvent {
             at: time(),
             lease_seconds: 30,
             current: true,
+            unproven_since: None,
         };
         (at, Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))))
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_bus::StreamState;
 use muster_contract::Timestamp;
-use muster_contract::fact::Hearing;
+use muster_contract::fact::{Hearing, PulseFact};
 use muster_contract::limits::{LEASE, LEDGER_REASSERT_PERCENT, PULSE_KEPT_BEYOND_LEASE, REASSERT_AFTER};
 
 use crate::progress::SeenPulse;
@@ -45,13 +45,20 @@ pub fn decide(heard: &Heard, now: Timestamp) -> Option<HearingDecision> {
     let lease = heard.newest.as_ref().map_or(LEASE, |seen| seen.pulse.lease());
     let newest_at = heard.newest.as_ref().map(|seen| seen.stored_at);
     let is_over = |since| is_older(since, lease + PULSE_GRACE, now);
+    let stopped = |since| HearingDecision { state: Hearing::Stopped, since };
     match (heard.stopped_since, newest_at) {
-        (None, Some(since)) => is_over(since).then_some(HearingDecision { state: Hearing::Stopped, since }),
+        (None, Some(since)) if is_over(since) => Some(stopped(since)),
+        // The owners never hear for a lease: they restart, stall or reconnect, and leave a silent device fresh each time.
+        (None, Some(_)) => {
+            let unproven_since = heard.newest.as_ref().and_then(SeenPulse::unproven_since);
+            let is_too_long = |since: &Timestamp| is_older(*since, PulseFact::unproven_max(lease), now);
+            unproven_since.filter(is_too_long).map(stopped)
+        }
         // LEDGER keeps a pulse for longer than it may take, so an owner of old whose pulses are gone has stopped already.
         (None, None) => {
             let since = heard.read_whole_at;
             let is_stopped = is_over(since) || heard.owned_since.is_some_and(is_over);
-            is_stopped.then_some(HearingDecision { state: Hearing::Stopped, since })
+            is_stopped.then(|| stopped(since))
         }
         (Some(_), Some(since)) => {
             let is_current = heard.newest.as_ref().is_some_and(|seen| seen.pulse.current);
@@ -79,7 +86,6 @@ fn is_older(since: Timestamp, than: Duration, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::fact::PulseFact;
     use muster_contract::version::{ApiVersion, kind};
 
     use super::*;
@@ -97,8 +103,16 @@ mod tests {
             at: Timestamp::UNIX_EPOCH,
             lease_seconds,
             current,
+            unproven_since: None,
         };
         SeenPulse { stored_at: at(second), pulse }
+    }
+
+    /// A pulse of an owner that knows since when no pulse was current.
+    fn unproven(second: i64, lease_seconds: u64, since: i64) -> SeenPulse {
+        let mut seen = pulse(second, lease_seconds, false);
+        seen.pulse.unproven_since = Some(at(since));
+        seen
     }
 
     #[test]
@@ -112,6 +126,15 @@ mod tests {
             (Some(pulse(0, 3, true)), None, 4 + beyond, stopped(0)),
             (Some(pulse(0, 3, false)), None, 4 + beyond, stopped(0)),
             (Some(pulse(0, 90, true)), None, 90, None),
+            // Pulses go on, and no owner lived for a whole lease: two leases and ten seconds, and not longer.
+            (Some(unproven(16, 3, 0)), None, 16, None),
+            (Some(unproven(17, 3, 0)), None, 17, stopped(0)),
+            (Some(unproven(190, 90, 0)), None, 190, None),
+            (Some(unproven(190, 90, 0)), None, 191, stopped(0)),
+            (Some(unproven(200, 90, 190)), None, 201, None),
+            (Some(unproven(300, 90, 0)), Some(at(0)), 301, None),
+            // An owner of an earlier release does not name the time.
+            (Some(pulse(190, 90, false)), None, 191, None),
             (None, None, lease + beyond, None),
             (None, None, lease + beyond + 1, stopped(0)),
             (None, Some(at(-100)), 1_000, None),

@@ -3,6 +3,9 @@
 //! Only [`IntakeState::tick`] publishes one, and the caller ticks only while it receives: so a pulse is missing while ingest is
 //! down, receives nothing, is fenced, or cannot write. The pulse is the last publication of its tick: every stale fact that is
 //! due comes before it.
+//!
+//! A new owner gives every fresh device a new lease. So that owners which follow each other in less than a lease do not keep a
+//! silent device fresh, each takes over since when no pulse was current: readers of LEDGER bound that time.
 
 use std::time::Duration;
 
@@ -16,26 +19,33 @@ use super::state::{IntakeState, PulseTimer, UNNAMED};
 use crate::lease::elapsed;
 
 impl IntakeState {
-    /// Lets ticks publish the pulses of a partition, in its owner's name, from now on.
-    pub fn publish_pulses_as(&mut self, partition: u16, owner: &str) {
-        self.pulse = Some(PulseTimer { partition, owner: owner.to_owned(), published_at: None });
+    /// Lets ticks publish the pulses of a partition, in its owner's name, from now on. `unproven_since` is taken over from the last
+    /// pulse in LEDGER.
+    pub fn publish_pulses_as(&mut self, partition: u16, owner: &str, unproven_since: Option<Timestamp>) {
+        let owner = owner.to_owned();
+        self.pulse = Some(PulseTimer { partition, owner, published_at: None, unproven_since });
     }
 
     /// Publishes a pulse if one is due.
     pub(super) fn publish_pulse(&mut self, now: Timestamp) {
         let lease = self.rules.lease;
-        let Some(PulseTimer { partition, owner, published_at }) = &mut self.pulse else { return };
+        let Some(PulseTimer { partition, owner, published_at, unproven_since }) = &mut self.pulse else {
+            return;
+        };
         if published_at.is_some_and(|at| elapsed(at, now) < PulseFact::interval(lease)) {
             return;
         }
         *published_at = Some(now);
+        let current = self.devices.iter().all(|device| is_proven(device, now, lease));
+        *unproven_since = (!current).then(|| unproven_since.map_or(now, |since| since.min(now)));
         let fact = PulseFact {
             api_version: ApiVersion::V1,
             kind: kind::PulseFact::PulseFact,
             owner: owner.clone(),
             at: now,
             lease_seconds: PulseFact::lease_seconds(lease),
-            current: self.devices.iter().all(|device| is_proven(device, now, lease)),
+            current,
+            unproven_since: *unproven_since,
         };
         let subject = LedgerSubject::Hub(*partition);
         self.publish(UNNAMED, subject, Fact::Pulse(fact), None);

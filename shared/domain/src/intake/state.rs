@@ -126,6 +126,8 @@ pub(super) struct PulseTimer {
     pub(super) partition: u16,
     pub(super) owner: String,
     pub(super) published_at: Option<Timestamp>,
+    /// Since when no pulse of the partition was current.
+    pub(super) unproven_since: Option<Timestamp>,
 }
 
 /// The index of senders without a valid name.

@@ -340,6 +340,7 @@ impl Ledger {
             at: self.next_at(),
             lease_seconds: 90,
             current,
+            unproven_since: None,
         };
         self.push(LedgerSubject::Hub(partition_of(&key(device))), Fact::Pulse(pulse))
     }

@@ -79,6 +79,7 @@ fn ledger() -> Vec<LedgerEvent> {
             at: time(),
             lease_seconds: 30,
             current: true,
+            unproven_since: None,
         };
         (at(u64::from(partition) + 1), Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))))
     };

@@ -8,15 +8,16 @@ use super::*;
 impl Hub {
     fn listening() -> Self {
         let mut hub = Self::new();
-        hub.intake.publish_pulses_as(3, "hub-1/4711/9f86d081");
+        hub.intake.publish_pulses_as(3, "hub-1/4711/9f86d081", None);
         hub
     }
 
     /// The process dies, and another one reads LEDGER some time later.
     fn restart_listening(&mut self, after: i64) {
         self.now = at(self.now.as_second() + after);
+        let unproven_since = self.pulses().last().and_then(|pulse| pulse.unproven_since(self.now));
         self.restart();
-        self.intake.publish_pulses_as(3, "hub-2/17/00000000");
+        self.intake.publish_pulses_as(3, "hub-2/17/00000000", unproven_since);
     }
 
     fn pulses(&self) -> Vec<&PulseFact> {
@@ -90,6 +91,35 @@ fn a_new_owner_publishes_stale_devices_before_its_first_current_pulse() {
         said,
         ["current false", "current false", "current false", "Stale", "current true", "current true"]
     );
+}
+
+#[test]
+fn owners_in_a_row_name_since_when_none_of_them_was_current() {
+    let mut hub = Hub::listening();
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.restart_listening(30);
+    hub.pass(1);
+    let since = Some(hub.now);
+    for _ in 0..5 {
+        hub.restart_listening(10);
+        (0..50).for_each(|_| hub.pass(1));
+        let pulse = *hub.pulses().last().unwrap();
+        assert_eq!((pulse.current, pulse.unproven_since), (false, since), "no owner lives for a lease");
+    }
+    assert_eq!(hub.states(), [Liveness::Fresh]);
+    (0..60).for_each(|_| hub.pass(1));
+    let pulse = *hub.pulses().last().unwrap();
+    assert_eq!((pulse.current, pulse.unproven_since), (true, None));
+    // The hub's clock is set back.
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.restart_listening(10);
+    hub.pass(1);
+    hub.now = at(hub.now.as_second() - 300);
+    hub.intake.resume_receiving(hub.now);
+    hub.pass(31);
+    assert!(hub.pulses().last().unwrap().unproven_since <= Some(hub.now));
 }
 
 #[test]
