@@ -120,8 +120,15 @@ struct Stage {
 
 /// The processes of a stage.
 enum Parts {
-    Open(#[allow(dead_code, reason = "it is kept alive")] Box<System>),
-    Secured(#[allow(dead_code, reason = "they are kept alive")] Box<(Guarded, [Child; 3])>),
+    Open(Box<System>),
+    Secured(Box<SecuredParts>),
+}
+
+struct SecuredParts {
+    hub: Guarded,
+    rollup: Option<Child>,
+    rollup_spec: Spec,
+    _services: [Child; 2],
 }
 
 impl Stage {
@@ -143,16 +150,18 @@ impl Stage {
         let (data, keeper) = (arg(&hub.dir().join("rollup")), arg(&hub.creds(Role::Keeper)));
         let repository = Repository::create(hub.dir().join("repository")).await.unwrap();
         let git = arg(repository.dir());
-        let start = |role: Role, name: &str, own: &[&str]| {
+        let spec = |role: Role, name: &str, own: &[&str]| {
             let (creds, authority) = (arg(&hub.creds(role)), arg(hub.authority().unwrap()));
             let reach =
                 ["--nats-url", &hub.url(), "--creds", &creds, "--tls-ca", &authority].map(str::to_owned);
             let args = reach.into_iter().chain(own.iter().map(ToString::to_string)).collect();
-            Child::start(Spec { name: name.to_owned(), program: program(name), args }, hub.dir()).unwrap()
+            Spec { name: name.to_owned(), program: program(name), args }
         };
+        let start = |role, name, own: &[&str]| Child::start(spec(role, name, own), hub.dir()).unwrap();
         let publisher = ["--git-url", &git, "--git-branch", BRANCH, "--git-poll", "200ms"];
+        let rollup_spec = spec(Role::Rollup, ROLLUP, &["--data-dir", &data, "--readers-creds", &keeper]);
+        let rollup = Some(Child::start(rollup_spec.clone(), hub.dir()).unwrap());
         let services = [
-            start(Role::Rollup, ROLLUP, &["--data-dir", &data, "--readers-creds", &keeper]),
             start(Role::Ingest, INGEST, &["--lease", LEASE]),
             start(Role::Publisher, PUBLISHER, &publisher),
         ];
@@ -165,7 +174,43 @@ impl Stage {
         let bus = Bus::connect(hub.config(Role::Subscriber), &CancellationToken::new()).await.unwrap();
         publish(&repository, &bus).await;
         let dir = hub.dir().to_owned();
-        Self { bus, dir, person, device, parts: Parts::Secured(Box::new((hub, services))) }
+        let parts = SecuredParts { hub, rollup, rollup_spec, _services: services };
+        Self { bus, dir, person, device, parts: Parts::Secured(Box::new(parts)) }
+    }
+
+    async fn kill_rollup(&mut self) {
+        match &mut self.parts {
+            Parts::Open(system) => system.kill(ROLLUP).await,
+            Parts::Secured(parts) => parts.rollup.take().unwrap().kill().await.unwrap(),
+        }
+    }
+
+    /// Starts the rollup again, and waits until it answers.
+    async fn start_rollup(&mut self) {
+        match &mut self.parts {
+            Parts::Open(system) => system.start_again(ROLLUP),
+            Parts::Secured(parts) => {
+                parts.rollup = Some(Child::start(parts.rollup_spec.clone(), parts.hub.dir()).unwrap());
+            }
+        }
+        until("an answer of the rollup", || self.confirmed(), Value::is_number).await;
+    }
+
+    /// The number of the notice that the only subscriber has confirmed; null without an answer.
+    async fn confirmed(&self) -> Value {
+        let answer = self.bus.request("muster.notify.list", "{}".into(), DEADLINE).await.unwrap_or_default();
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        answer["subscriptions"][0]["seen"].clone()
+    }
+
+    /// Waits until LEDGER has a freshness of the played device.
+    async fn until_heard(&self, freshness: &str) {
+        let subject = format!("muster.liveness.{}", PLAYED.replace('/', "."));
+        let state = async || {
+            let fact = self.bus.last("LEDGER", &subject).await.ok().flatten();
+            fact.and_then(|fact| serde_json::from_slice::<Value>(&fact.payload).ok()).unwrap_or_default()
+        };
+        until(freshness, state, |fact| fact["state"] == freshness).await;
     }
 
     /// The arguments of a program, followed by those of its connection.
@@ -205,17 +250,19 @@ fn arg(path: &Path) -> String {
 
 /// The device reports, the table tells stale from never heard, the view agrees with the hub and resumes, and notices are
 /// neither repeated nor lost.
-async fn examples_run(language: Language, stage: Stage) {
-    let start = |name: &str, own: &[&str]| Example::start(language, name, &Stage::args(own, &stage.person));
-    let device_args = Stage::args(&[PLAYED, "--heartbeat", "1"], &stage.device);
-    let device = Example::start(language, "device", &device_args);
+async fn examples_run(language: Language, mut stage: Stage) {
+    let (person, reach, config) = (stage.person.clone(), stage.device.clone(), stage.context());
+    let start = |name: &str, own: &[&str]| Example::start(language, name, &Stage::args(own, &person));
+    let start_device =
+        || Example::start(language, "device", &Stage::args(&[PLAYED, "--heartbeat", "1"], &reach));
+    let device = start_device();
     let mut watch = start("watch", &[]);
     table(&mut watch, &[("installed", [1, 0, 0]), ("waiting", [0, 0, 1])]).await;
 
     let notify = || {
         let mut command = language.command("notify");
         command.args(["night-shift", "--deployment", "web", "--context", "hub"]);
-        Example::run("notify", command_with(command, &stage.context()))
+        Example::run("notify", command_with(command, &config))
     };
     let mut notices = notify();
     let present = line(&mut notices).await;
@@ -242,21 +289,27 @@ async fn examples_run(language: Language, stage: Stage) {
         (&json!("changed"), true)
     );
     // A program that dies before it has confirmed sees the notice again.
-    let confirmed = async || {
-        let answer = stage.bus.request("muster.notify.list", "{}".into(), DEADLINE).await.unwrap();
-        serde_json::from_slice::<Value>(&answer).unwrap()["subscriptions"][0]["seen"].clone()
-    };
-    until("a confirmation", confirmed, |seen| *seen == last["number"]).await;
+    until("a confirmation", || stage.confirmed(), |seen| *seen == last["number"]).await;
     notices.kill().await;
 
     let mut view = start("view", &["ring", &file]);
-    let device = Example::start(language, "device", &device_args);
     let second = agreed(&mut view, &groups).await;
     let read = |line: &Value| line["read"].as_u64().unwrap();
     assert!(read(&second) < read(&first), "it reads only the tail: {second} after {first}");
+
+    // Both the hub and the subscriber are away, so one notice covers all changes.
+    stage.kill_rollup().await;
+    let device = start_device();
+    stage.until_heard("fresh").await;
+    device.kill().await;
+    stage.until_heard("stale").await;
+    let device = start_device();
+    stage.until_heard("fresh").await;
+    stage.start_rollup().await;
     let mut notices = notify();
     table(&mut watch, &[("installed", [1, 0, 0]), ("waiting", [0, 0, 1])]).await;
-    let next = line(&mut notices).await;
+    let (missed, next) = missed(&mut notices).await;
+    assert_eq!(missed, ["fresh", "stale", "fresh"], "each change once, before {next}");
     assert!(next["number"].as_u64() > last["number"].take().as_u64(), "no notice is repeated: {next}");
     for example in [watch, view, notices, device] {
         example.kill().await;
@@ -266,6 +319,24 @@ async fn examples_run(language: Language, stage: Stage) {
 fn command_with(mut command: tokio::process::Command, config: &Path) -> tokio::process::Command {
     command.env("XDG_CONFIG_HOME", config);
     command
+}
+
+/// The changes of the played device's freshness that were missed, and the notice after them.
+async fn missed(notices: &mut Example) -> (Vec<String>, Value) {
+    let (mut lines, mut heard) = (Vec::new(), Vec::new());
+    loop {
+        let line = line(notices).await;
+        let change = &line["missed"];
+        if change.is_null() {
+            return (heard, line);
+        }
+        let (from, to) = (&change["from"]["freshness"], &change["to"]["freshness"]);
+        if from != to && PLAYED.ends_with(change["device"].as_str().unwrap_or("-")) {
+            heard.push(to.as_str().unwrap().to_owned());
+        }
+        assert!(!lines.contains(change), "it is repeated: {change}");
+        lines.push(change.clone());
+    }
 }
 
 /// Reads tables until one has these rows of `web`: a standing with its fresh, stale and never heard targets.
