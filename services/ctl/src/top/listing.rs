@@ -14,6 +14,7 @@ use muster_contract::view::{DeploymentView, Verdict};
 
 use super::fleet_screen::{Part, Staleness};
 use super::model::{Model, Subject, Tab, Target};
+use crate::names::ShownNames;
 use crate::render;
 use crate::render::colour::{DIM, MOVING, UNSURE};
 use crate::render::format::{age, clean, freshness, grouped};
@@ -56,12 +57,12 @@ impl Listing {
     /// The shown list or page, fitted to a width.
     pub fn of(model: &Model, width: usize, now: Timestamp) -> Self {
         let view = model.view();
-        let filter = view.filter.to_lowercase();
+        let (filter, names) = (view.filter.to_lowercase(), model.fleet_screen.names());
         match &view.subject {
             Subject::Page(Target::Incident(seq)) => {
                 page::incident(&model.fleet_screen.incidents, *seq, &filter, now)
             }
-            Subject::Page(_) => page::page(&view.content, &filter, width, now),
+            Subject::Page(_) => page::page(&view.content, &names, &filter, width, now),
             Subject::Tab(tab) => {
                 let fleet_screen = &model.fleet_screen;
                 match tab {
@@ -73,9 +74,9 @@ impl Listing {
                         let all = devices.map(|devices| devices.stale + devices.never);
                         known(&fleet_screen.silent, now, |answer| silent(answer, all, &filter, width, now))
                     }
-                    Tab::Rollouts => {
-                        known(&fleet_screen.rollouts, now, |changes| rollouts(changes, &filter, width, now))
-                    }
+                    Tab::Rollouts => known(&fleet_screen.rollouts, now, |changes| {
+                        rollouts(changes, &names, &filter, width, now)
+                    }),
                     Tab::Incidents => {
                         known(&fleet_screen.incidents, now, |found| incidents(found, &filter, width, now))
                     }
@@ -161,7 +162,13 @@ pub(super) fn open_alone(changes: &HeldChanges) -> Vec<&OpenRollout> {
     changes.open.iter().filter(is_alone).collect()
 }
 
-fn rollouts(changes: &HeldChanges, filter: &str, width: usize, now: Timestamp) -> Listing {
+fn rollouts(
+    changes: &HeldChanges,
+    names: &ShownNames,
+    filter: &str,
+    width: usize,
+    now: Timestamp,
+) -> Listing {
     let mut table = Table::new(&["DEPLOYMENT", "STATE", "?>DEVICES", "?SINCE", "BY"]);
     let mut targets = Vec::new();
     let open = open_alone(changes);
@@ -171,19 +178,20 @@ fn rollouts(changes: &HeldChanges, filter: &str, width: usize, now: Timestamp) -
             None => "waits for a release",
             Some(_) => change.phase.words(),
         };
-        let id = &change.deployment;
-        if is_found(&format!("{id} {state} {}", change.rollout), filter) {
+        let (id, name) = (&change.deployment, names.shown(&change.deployment));
+        if is_found(&format!("{id} {name} {state} {}", change.rollout), filter) {
             let (devices, since) = (Cell::count(change.devices.count), age(now, change.since));
             let state = Cell::styled(state, UNSURE);
-            table.row([id.as_str().into(), state, devices, since.into(), clean(&change.rollout).into()]);
+            table.row([name.as_str().into(), state, devices, since.into(), clean(&change.rollout).into()]);
             targets.push(Target::Rollout(id.clone()));
         }
     }
     for rollout in open {
-        let (id, state) = (&rollout.deployment, rollout.phase.words());
-        if is_found(&format!("{id} {state} {}", rollout.rollout), filter) {
+        let (id, name) = (&rollout.deployment, names.shown(&rollout.deployment));
+        let state = rollout.phase.words();
+        if is_found(&format!("{id} {name} {state} {}", rollout.rollout), filter) {
             let file = clean(&rollout.rollout).into();
-            table.row([id.as_str().into(), Cell::styled(state, MOVING), Cell::count(0), "-".into(), file]);
+            table.row([name.as_str().into(), Cell::styled(state, MOVING), Cell::count(0), "-".into(), file]);
             targets.push(Target::Rollout(id.clone()));
         }
     }
