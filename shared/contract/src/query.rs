@@ -24,7 +24,7 @@ use crate::retry::Retry;
 use crate::silence::SilentSites;
 use crate::state::{ComponentStatus, DeploymentStatus, State};
 use crate::status::FILTER_VALUES_MAX;
-use crate::view::{AsOf, DeploymentView, Freshness, Standing, Verdict, keyed};
+use crate::view::{AsOf, DeploymentView, Freshness, Retried, Standing, Verdict, keyed};
 
 pub use errors::{ErrorBody, ErrorCode, ErrorReply};
 pub use publisher::{
@@ -199,6 +199,9 @@ pub struct DeviceLine {
     /// Its targets by standing.
     #[schemars(schema_with = "keyed::<Standing, u64>")]
     pub standings: BTreeMap<Standing, u64>,
+    /// Its targets that are tried again after an error.
+    #[serde(default, skip_serializing_if = "Retried::is_nothing")]
+    pub retried: Retried,
     /// How many incidents it has had.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub incidents: u64,
