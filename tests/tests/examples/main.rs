@@ -1,10 +1,11 @@
 //! The short examples of `schemas/examples` in Python, JavaScript and Rust, on an open hub and on a secured one over TLS with
 //! the credentials of `muster auth`: a device, a table, a view by label, and notices. Each language does the same. [`guide`]
-//! follows the page that shows them.
+//! follows the page that shows them, and [`pages`] compares the pages with the files.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod guide;
+mod pages;
 
 use std::path::{Path, PathBuf};
 
@@ -26,20 +27,9 @@ const PLAYED: &str = "plant7/press-1";
 const SILENT: &str = "plant8/press-2";
 /// Silence after which a device is stale.
 const LEASE: &str = "3s";
-/// The lines of code and comments that an example may have.
-const LINES_MAX: usize = 80;
-/// Files that an example imports, and the lines that each may have: a person copies and reads them too.
-const IMPORTED: [(&str, usize); 7] = [
-    ("connect.py", 60),
-    ("digest.py", 20),
-    ("js/connect.js", 85),
-    ("js/digest.js", 20),
-    ("rust/src/hub.rs", 150),
-    ("rust/src/by_label.rs", 70),
-    ("rust/src/outbox.rs", 115),
-];
-/// Words by which an example in Python imports a file beside it.
-const OWN_IMPORT: &str = "from ";
+/// Contexts of the nats CLI.
+const PERSON_CONTEXT: &str = "hub";
+const DEVICE_CONTEXT: &str = "device";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn examples_in_python_run_on_an_open_hub() {
@@ -73,37 +63,6 @@ async fn examples_in_rust_run_on_an_open_hub() {
 #[tokio::test(flavor = "multi_thread")]
 async fn examples_in_rust_run_on_a_secured_hub() {
     examples_run(Language::Rust, Stage::secured().await).await;
-}
-
-#[test]
-fn no_example_is_longer_than_a_person_reads_at_once() {
-    let folder = muster_tests::schemas::folder().join("examples");
-    for name in ["watch", "view", "device", "notify"] {
-        let files = [format!("{name}.py"), format!("js/{name}.js"), format!("rust/src/bin/{name}.rs")];
-        for file in files {
-            let lines = std::fs::read_to_string(folder.join(&file)).unwrap().lines().count();
-            assert!(lines <= LINES_MAX, "{file} has {lines} lines, over {LINES_MAX}");
-        }
-    }
-    for (file, lines_max) in IMPORTED {
-        let lines = std::fs::read_to_string(folder.join(file)).unwrap().lines().count();
-        assert!(lines <= lines_max, "{file} has {lines} lines, over {lines_max}");
-    }
-}
-
-#[test]
-fn an_example_in_python_imports_no_file_but_those_that_the_guide_names() {
-    let folder = muster_tests::schemas::folder();
-    let guide = std::fs::read_to_string(folder.join("EXAMPLES.md")).unwrap();
-    for name in ["watch", "view", "device", "notify"] {
-        let text = std::fs::read_to_string(folder.join(format!("examples/{name}.py"))).unwrap();
-        let imports = text.lines().filter_map(|line| line.strip_prefix(OWN_IMPORT)?.split_once(" import"));
-        let own = imports.map(|(module, _)| format!("{module}.py"));
-        for file in own.filter(|file| folder.join("examples").join(file).exists()) {
-            assert!(IMPORTED.iter().any(|(imported, _)| *imported == file), "{name}.py imports {file}");
-            assert!(guide.contains(&format!("<!-- include: schemas/examples/{file} -->")), "{file}");
-        }
-    }
 }
 
 /// A hub with two devices that should run one deployment.
@@ -218,17 +177,20 @@ impl Stage {
         own.iter().copied().chain(reach.iter().map(String::as_str)).collect()
     }
 
-    /// Writes the same into a context of the nats CLI, and returns the configuration folder.
-    fn context(&self) -> PathBuf {
+    /// Writes both connections into contexts of the nats CLI, and returns the configuration folder.
+    fn contexts(&self) -> PathBuf {
         let home = self.dir.join("config");
         let folder = home.join("nats/context");
         std::fs::create_dir_all(&folder).unwrap();
-        let value = |flag: &str| {
-            let at = self.person.iter().position(|word| word == flag)?;
-            Some(self.person[at + 1].clone())
-        };
-        let context = json!({ "url": value("--url"), "creds": value("--creds"), "ca": value("--tls-ca") });
-        std::fs::write(folder.join("hub.json"), context.to_string()).unwrap();
+        for (name, reach) in [(PERSON_CONTEXT, &self.person), (DEVICE_CONTEXT, &self.device)] {
+            let value = |flag: &str| {
+                let at = reach.iter().position(|word| word == flag)?;
+                Some(reach[at + 1].clone())
+            };
+            let context =
+                json!({ "url": value("--url"), "creds": value("--creds"), "ca": value("--tls-ca") });
+            std::fs::write(folder.join(format!("{name}.json")), context.to_string()).unwrap();
+        }
         home
     }
 }
@@ -251,20 +213,20 @@ fn arg(path: &Path) -> String {
 /// The device reports, the table tells stale from never heard, the view agrees with the hub and resumes, and notices are
 /// neither repeated nor lost.
 async fn examples_run(language: Language, mut stage: Stage) {
-    let (person, reach, config) = (stage.person.clone(), stage.device.clone(), stage.context());
+    let (person, reach, config) = (stage.person.clone(), stage.device.clone(), stage.contexts());
     let start = |name: &str, own: &[&str]| Example::start(language, name, &Stage::args(own, &person));
-    let start_device =
-        || Example::start(language, "device", &Stage::args(&[PLAYED, "--heartbeat", "1"], &reach));
-    let device = start_device();
-    let mut watch = start("watch", &[]);
+    let by_context = |name: &str, own: &[&str], context: &str| {
+        let mut command = language.command(name);
+        command.args(own).args(["--context", context]).env("XDG_CONFIG_HOME", &config);
+        Example::run(&format!("{name} in {language:?}"), command)
+    };
+    let played = [PLAYED, "--heartbeat", "1"];
+    let device = Example::start(language, "device", &Stage::args(&played, &reach));
+    let mut watch = by_context("watch", &[], PERSON_CONTEXT);
     table(&mut watch, &[("installed", [1, 0, 0]), ("waiting", [0, 0, 1])]).await;
 
-    let notify = || {
-        let mut command = language.command("notify");
-        command.args(["night-shift", "--deployment", "web", "--context", "hub"]);
-        Example::run("notify", command_with(command, &config))
-    };
-    let mut notices = notify();
+    let about = ["night-shift", "--deployment", "web"];
+    let mut notices = start("notify", &about);
     let present = line(&mut notices).await;
     assert_eq!((&present["number"], &present["event"]), (&json!(1), &json!("present")), "{present}");
 
@@ -292,21 +254,21 @@ async fn examples_run(language: Language, mut stage: Stage) {
     until("a confirmation", || stage.confirmed(), |seen| *seen == last["number"]).await;
     notices.kill().await;
 
-    let mut view = start("view", &["ring", &file]);
+    let mut view = by_context("view", &["ring", &file], PERSON_CONTEXT);
     let second = agreed(&mut view, &groups).await;
     let read = |line: &Value| line["read"].as_u64().unwrap();
     assert!(read(&second) < read(&first), "it reads only the tail: {second} after {first}");
 
     // Both the hub and the subscriber are away, so one notice covers all changes.
     stage.kill_rollup().await;
-    let device = start_device();
+    let device = by_context("device", &played, DEVICE_CONTEXT);
     stage.until_heard("fresh").await;
     device.kill().await;
     stage.until_heard("stale").await;
-    let device = start_device();
+    let device = by_context("device", &played, DEVICE_CONTEXT);
     stage.until_heard("fresh").await;
     stage.start_rollup().await;
-    let mut notices = notify();
+    let mut notices = by_context("notify", &about, PERSON_CONTEXT);
     table(&mut watch, &[("installed", [1, 0, 0]), ("waiting", [0, 0, 1])]).await;
     let (missed, next) = missed(&mut notices).await;
     assert_eq!(missed, ["fresh", "stale", "fresh"], "each change once, before {next}");
@@ -314,11 +276,6 @@ async fn examples_run(language: Language, mut stage: Stage) {
     for example in [watch, view, notices, device] {
         example.kill().await;
     }
-}
-
-fn command_with(mut command: tokio::process::Command, config: &Path) -> tokio::process::Command {
-    command.env("XDG_CONFIG_HOME", config);
-    command
 }
 
 /// The changes of the played device's freshness that were missed, and the notice after them.
