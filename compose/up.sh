@@ -4,12 +4,23 @@
 #
 #   compose/up.sh                                 the fleet of compose.yaml, or of $COMPOSE_FILE
 #   compose/up.sh --scale agent=12 --no-build     arguments are those of Compose's `up`
+#   COMPOSE_PROFILES=observe compose/up.sh prometheus grafana
 set -euo pipefail
 cd "$(dirname "$0")"
 
 refuse() {
     printf 'compose/up.sh: %s\n' "$@" >&2
     exit 1
+}
+
+# Refuses if the port of VARIABLE:DEFAULT is taken.
+check_port() {
+    local variable=${1%%:*}
+    local port=${!variable:-${1##*:}}
+    if [ "$port" != 0 ] && (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+        refuse "port $port of 127.0.0.1 is taken by another program" \
+            "end that program (ss --listening --tcp --processes names it), or choose another port: $variable=PORT compose/up.sh"
+    fi
 }
 
 if docker compose version >/dev/null 2>&1; then
@@ -26,15 +37,17 @@ fi
 
 # Ports of this machine, by the variable that changes each. A fleet that runs already has them itself.
 if [ -z "$($compose ps --quiet nats 2>/dev/null)" ]; then
-    for entry in MUSTER_PORT:4222 MUSTER_WEB_PORT:8080 MUSTER_WS_PORT:8081 MUSTER_GIT_PORT:9418; do
-        variable=${entry%%:*}
-        port=${!variable:-${entry##*:}}
-        if [ "$port" != 0 ] && (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-            refuse "port $port of 127.0.0.1 is taken by another program" \
-                "end that program (ss --listening --tcp --processes names it), or choose another port: $variable=PORT compose/up.sh"
-        fi
+    for entry in MUSTER_PORT:4222 MUSTER_WEB_PORT:8080 MUSTER_MARGO_PORT:8444 MUSTER_WS_PORT:8081 MUSTER_GIT_PORT:9418; do
+        check_port "$entry"
     done
 fi
+case " $* ,${COMPOSE_PROFILES:-}," in
+*" grafana "* | *,observe,*)
+    if [ -z "$($compose ps --quiet grafana 2>/dev/null)" ]; then
+        check_port MUSTER_GRAFANA_PORT:3000
+    fi
+    ;;
+esac
 
 case " $* " in
 *" --no-build "*)

@@ -2,7 +2,7 @@
 """Prints a line for each notice of a subscription: the present, then every change.
 
 A notice is confirmed after it was printed, so a program that comes back under the same name continues after the last one
-that it confirmed: where notices were replaced meanwhile, it prints every change that it missed first. A live message only
+that it confirmed: it first prints every change that it missed, several of which one notice may cover. A live message only
 says that there is a new notice: the notice itself is read by direct get.
 
     python3 notify.py night-shift [--deployment web] [--url …] [--creds FILE --tls-ca FILE | --context NAME]
@@ -51,15 +51,17 @@ async def main(args):
 
     await hub.subscribe(f"muster.live.notice.{args.name}", cb=wake)
     seen, renewed_at = (await ask(hub, "subscribe", wanted))["seen"], time.monotonic()
+    reconnects = None  # before the first notice
     while True:
         is_time.clear()
         notice = await newest(hub, "NOTICES", f"muster.notice.{args.name}")
         if notice and notice["number"] > seen:
-            if notice["number"] > seen + 1:
+            is_back = reconnects != hub.stats["reconnects"]
+            if seen and (is_back or notice["number"] > seen + 1):
                 await missed(hub, args.name, notice)
                 notice.pop("changes", None)
             print(line(notice), flush=True)
-            seen, renewed_at = notice["number"], time.monotonic()
+            seen, reconnects, renewed_at = notice["number"], hub.stats["reconnects"], time.monotonic()
             if notice["event"] == "ended":
                 sys.exit("the subscription has ended")
             await ask(hub, "confirm", {"name": args.name, "number": seen})

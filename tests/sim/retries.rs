@@ -56,11 +56,9 @@ impl Attempted {
     /// The device writes a report; returns the trial that it is of.
     pub(crate) fn told(&mut self, body: &StatusBody) -> Lawful<u64> {
         let retries = body.retries.iter();
-        let retries =
-            retries.map(|retry| (retry.component.clone(), (retry.since, retry.attempt))).collect();
+        let retries = retries.map(|retry| (retry.component.clone(), (retry.since, retry.attempt))).collect();
         self.trials += 1;
-        let mut next =
-            Listed { digest: body.digest, state: body.status.state, retries, trial: self.trials };
+        let mut next = Listed { digest: body.digest, state: body.status.state, retries, trial: self.trials };
         if let Some(before) = self.newest.get(&body.deployment) {
             stays_listed(before, &next, body)?;
             if !before.has_ended(&next) {

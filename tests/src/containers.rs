@@ -147,6 +147,7 @@ impl Stack {
             ("MUSTER_TAG", TAG.to_owned()),
             ("MUSTER_PORT", free_port().to_string()),
             ("MUSTER_WEB_PORT", free_port().to_string()),
+            ("MUSTER_MARGO_PORT", free_port().to_string()),
             ("MUSTER_WS_PORT", free_port().to_string()),
             ("MUSTER_GIT_PORT", free_port().to_string()),
         ];

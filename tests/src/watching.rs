@@ -13,6 +13,9 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use crate::system::{System, program};
 use crate::wait::soon;
 
+/// The beginning of a line that lists missed changes.
+pub const MISSED: &str = "{\"missed\":";
+
 /// A watch that runs. It ends with this value.
 #[derive(Debug)]
 pub struct Watch {
@@ -78,13 +81,17 @@ impl Watch {
         }
     }
 
-    /// The next notice of one that prints them.
+    /// The next notice of one that prints them; what it missed before is left out.
     ///
     /// # Panics
     /// None comes.
     pub async fn notice(&mut self) -> Notice {
-        let line = soon("a notice", self.lines.next_line()).await.unwrap().expect("it goes on");
-        decode::parse(line.as_bytes()).unwrap()
+        loop {
+            let line = soon("a notice", self.lines.next_line()).await.unwrap().expect("it goes on");
+            if !line.starts_with(MISSED) {
+                return decode::parse(line.as_bytes()).unwrap();
+            }
+        }
     }
 
     /// Notices until one is as it should be.

@@ -234,7 +234,8 @@ fn what_shall_run_is_shown_once_in_detail_and_what_is_left_out_is_said() {
 fn q18_emcos_lines_name_the_attempts_of_a_retry() {
     let mut answer = four();
     let since = Timestamp::from_second(1_700_000_000).unwrap();
-    answer.targets[1].retry = Some(RetrySummary { attempt: 3, since, crash_loop: true });
+    let retry = Some(RetrySummary { attempt: 3, since, crash_loop: true });
+    (answer.targets[1].retry, answer.targets[1].components[0].retry) = (retry, retry);
     answer.rollup.retried = Retried { targets: 1, attempts: 3 };
     let shape = both_axes(&answer, None, Output::All);
     assert_eq!(shape["retried"], serde_json::json!({ "targets": 1, "attempts": 3 }));
@@ -243,7 +244,10 @@ fn q18_emcos_lines_name_the_attempts_of_a_retry() {
     let retried: Vec<_> = clusters.filter(|cluster| !cluster["retry"].is_null()).collect();
     assert_eq!(retried.len(), 1, "{shape}");
     assert_eq!(retried[0]["cluster"], "press-5");
-    assert_eq!(retried[0]["retry"], serde_json::json!({ "attempt": 3, "since": since, "crashLoop": true }));
+    let wanted = serde_json::json!({ "attempt": 3, "since": since, "crashLoop": true });
+    assert_eq!((&retried[0]["retry"], &retried[0]["resources"][0]["retry"]), (&wanted, &wanted));
+    let others = retried[0]["resources"].as_array().unwrap()[1..].iter();
+    assert_eq!(others.filter(|resource| !resource["retry"].is_null()).count(), 0, "{shape}");
 }
 
 /// In EMCO's shape, both axes.

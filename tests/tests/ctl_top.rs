@@ -158,6 +158,26 @@ fn keys_open_what_is_behind_a_row_and_lead_back() {
     assert!(model.is_over());
 }
 
+#[test]
+fn a_deployment_whose_id_is_a_uuid_is_shown_by_its_name() {
+    let mut round = round(ago(1));
+    let views = &mut round.deployments.as_mut().unwrap().deployments;
+    let view = views.iter_mut().find(|view| view.deployment.is_uuid()).unwrap();
+    view.deployment_name = "gateway".to_owned();
+    let id = view.deployment.clone();
+    round.rollouts.as_mut().unwrap().held[0].deployment = id.clone();
+    let mut model = model(round);
+    press(&mut model, "3");
+    assert!(!screen(&mut model).contains(id.as_str()), "{}", screen(&mut model));
+    press(&mut model, "\n");
+    assert_eq!(model.wanted(), Some(Target::Rollout(id.clone())));
+    let mut rollouts = rollouts();
+    rollouts.iter_mut().for_each(|rollout| rollout.deployment = id.clone());
+    detail(&mut model, Content::Rollout(rollouts), ago(1));
+    let shown = screen(&mut model);
+    assert!(shown.contains("rollout of gateway") && !shown.contains(id.as_str()), "{shown}");
+}
+
 /// The rollouts of `web`; its first wave needs approval.
 fn rollouts() -> Vec<RolloutProgress> {
     let mut targets: TargetsAnswer = example("TargetsAnswer.one-released");

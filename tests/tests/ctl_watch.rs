@@ -10,7 +10,7 @@ use muster_simulator::repository::write_devices;
 use muster_tests::story::{self, sleeper};
 use muster_tests::system::{ROLLUP, System, agent_name};
 use muster_tests::wait::within;
-use muster_tests::watching::Watch;
+use muster_tests::watching::{MISSED, Watch};
 
 const DEVICES: [&str; 2] = ["plant7/press-1", "plant8/press-2"];
 
@@ -95,6 +95,8 @@ async fn a_named_watch_goes_on_where_it_was_over_restarts_of_either_side() {
         let mut watch = Watch::start(&system, &words);
         match watch.lines.next_line().await.unwrap() {
             Some(line) => {
+                assert!(line.starts_with(MISSED) && line.contains(r#""freshness":"stale""#), "{line}");
+                let line = watch.lines.next_line().await.unwrap().unwrap();
                 let notice: Notice = muster_contract::decode::parse(line.as_bytes()).unwrap();
                 assert!(notice.number > shown, "{} was shown before {shown}", notice.number);
                 assert_eq!(verdict(&notice), Some(Verdict::ConvergedStale), "{line}");

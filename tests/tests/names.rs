@@ -8,6 +8,7 @@ use std::time::Duration;
 use muster_contract::DeviceKey;
 use muster_simulator::repository::write_devices;
 use muster_tests::not_run::not_run;
+use muster_tests::rollouts::says;
 use muster_tests::system::{System, program};
 use serde_json::Value;
 
@@ -73,8 +74,19 @@ async fn people_name_deployments_and_devices_and_shells_complete_them() {
     let device = said(&system, &["device", "press-2"], 0).await;
     assert!(device.contains("plant7/press-2"), "{device}");
     let why = said(&system, &["why", "gateway", "--device", "press-2"], 0).await;
-    assert!(why.contains(GATEWAY) && why.contains("plant7/press-2"), "{why}");
-    for words in [&["changes", "--since", "0"][..], &["device", "press-2"]] {
+    assert!(why.contains("plant7/press-2"), "{why}");
+    governed(&system).await;
+    for words in [
+        &["changes", "--since", "0"][..],
+        &["device", "press-2"],
+        &["why", "gateway"],
+        &["status", "--device", "press-2"],
+        &["status", "gateway", "--site", "plant7"],
+        &["diff", "gateway", "--from", "0"],
+        &["rollout", "list"],
+        &["rollout", "show", "gateway"],
+        &["rollout", "history", "gateway"],
+    ] {
         let shown = said(&system, words, 0).await;
         assert!(shown.contains("gateway") && !shown.contains(GATEWAY), "{words:?}: {shown}");
     }
@@ -117,14 +129,29 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
+/// A release of the gateway, which sleeps so long.
+fn gateway(seconds: u32) -> String {
+    format!(
+        "id: {GATEWAY}\nmetadata: {{name: gateway}}\nspec:\n  applicationId: com-example-gateway\n  deploymentProfile:\n    \
+         type: process\n    components:\n      - name: main\n        properties: {{command: sleep, args: [\"{seconds}\"]}}\n"
+    )
+}
+
+/// Commits a rollout and a release that it holds, and pauses it.
+async fn governed(system: &System) {
+    let rollout =
+        "apiVersion: muster/v1\nkind: Rollout\nwaves:\n  - {name: canary, devices: [plant7/press-1]}\n";
+    system.repository.write("fleet/rollout.yaml", rollout).unwrap();
+    system.repository.write("fleet/gateway.yaml", &gateway(3600)).unwrap();
+    system.repository.commit("the next gateway").await.unwrap();
+    says(system, &["rollout", "list"], "waiting for a release").await;
+    said(system, &["rollout", "pause", "gateway"], 0).await;
+}
+
 async fn published(system: &System) {
     let devices: Vec<DeviceKey> = DEVICES.iter().map(|key| key.parse().unwrap()).collect();
     write_devices(&system.repository, &devices).unwrap();
-    let gateway = format!(
-        "id: {GATEWAY}\nmetadata: {{name: gateway}}\nspec:\n  applicationId: com-example-gateway\n  deploymentProfile:\n    \
-         type: process\n    components:\n      - name: main\n        properties: {{command: sleep, args: [\"86400\"]}}\n"
-    );
-    system.repository.write("fleet/gateway.yaml", &gateway).unwrap();
+    system.repository.write("fleet/gateway.yaml", &gateway(86400)).unwrap();
     system.repository.commit("the gateway everywhere").await.unwrap();
     system
         .eventually("the gateway is known by its name", async || {

@@ -7,7 +7,7 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 
-import { connect, credsAuthenticator, wsconnect } from "@nats-io/transport-node";
+import { connect, credsAuthenticator } from "@nats-io/transport-node";
 
 /** The options that every example takes, with those of its own, and its further words as `words`. */
 export function options(usage, own = {}) {
@@ -50,8 +50,6 @@ export async function hub(options, inbox) {
     wanted.inboxPrefix = chosen.inbox_prefix || ownInbox(creds.toString());
   }
   if (inbox) wanted.inboxPrefix = inbox;
-  // A browser has WebSocket alone, and knows the authorities itself.
-  if (servers.startsWith("ws")) return await wsconnect(wanted);
   if (caFile) wanted.tls = { caFile };
   else if (servers.startsWith("tls://")) wanted.tls = {};
   return await connect(wanted);

@@ -1,7 +1,7 @@
 // Prints a line for each notice of a subscription: the present, then every change.
 //
 // A notice is confirmed after it was printed, so a program that comes back under the same name continues after the last one
-// that it confirmed: where notices were replaced meanwhile, it prints every change that it missed first. A live message only
+// that it confirmed: it first prints every change that it missed, several of which one notice may cover. A live message only
 // says that there is a new notice: the notice itself is read by direct get.
 //
 //     node notify.js night-shift [--deployment web] [--url …] [--creds FILE --tls-ca FILE | --context NAME]
@@ -46,17 +46,19 @@ async function missed({ asOf, hubs }) {
 const { wake, wait } = alarm();
 nc.subscribe(`muster.live.notice.${name}`, { callback: wake });
 let { seen } = await ask("subscribe", wanted);
-let renewedAt = Date.now();
+let [renewedAt, isBack] = [Date.now(), true];
+(async () => {
+  for await (const { type } of nc.status()) if (type === "reconnect") isBack = true;
+})();
 for (; ; await wait(LOOK_MS)) {
   const notice = await newest(nc, "NOTICES", `muster.notice.${name}`);
   if (notice && notice.number > seen) {
-    if (notice.number > seen + 1) {
+    if (seen && (isBack || notice.number > seen + 1)) {
       await missed(notice);
       delete notice.changes;
     }
     show(notice);
-    seen = notice.number;
-    renewedAt = Date.now();
+    [seen, isBack, renewedAt] = [notice.number, false, Date.now()];
     if (notice.event === "ended") process.exit(1);
     await ask("confirm", { name, number: seen });
   } else if (Date.now() > renewedAt + RENEW_MS) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_contract::SiteId;
 use muster_contract::changes::{ChangesAnswer, ChangesQuery};
-use muster_contract::history::{DiffQuery, MomentAnswer, Point, VerifyAnswer};
+use muster_contract::history::{DiffAnswer, DiffQuery, MomentAnswer, Point, VerifyAnswer};
 use muster_contract::query::{ErrorCode, PAGE_MAX, Query};
 use serde::Serialize;
 use serde_json::Value;
@@ -75,7 +75,14 @@ pub(crate) async fn diff(session: &mut Session<'_>, args: DiffArgs) -> Result<()
     };
     let (frame, is_first) = (session.frame(), query.after.is_none());
     match patiently(session, "diff", &query).await {
-        Ok(answer) => session.show(&answer, |answer, _| render::history::diff(answer, is_first, frame)),
+        Ok(answer) => {
+            let names = ShownNames::of(session, [&args.deployment]).await;
+            session.show(&answer, |answer: &DiffAnswer, _| {
+                let mut shown = answer.clone();
+                names.rename(&mut shown.deployment);
+                render::history::diff(&shown, is_first, frame)
+            })
+        }
         Err(error) => Err(with_near_deployments(session, error, &args.deployment).await),
     }
 }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use muster_contract::near::near;
 use muster_contract::query::{DeploymentsAnswer, DevicesAnswer, Query};
-use muster_contract::view::DeploymentView;
 use muster_contract::{DeploymentId, DeviceId, DeviceKey};
 
 use crate::ask::understood;
@@ -101,17 +100,25 @@ impl ShownNames {
         answer.map(|answer| Self::unique(&answer)).unwrap_or_default()
     }
 
-    fn unique(answer: &DeploymentsAnswer) -> Self {
+    /// The names that no other deployment has, as its name or as its id.
+    pub(crate) fn unique(answer: &DeploymentsAnswer) -> Self {
         let views = &answer.deployments;
-        let is_of_another = |name: &str, id: &DeploymentId| {
-            let same = |it: &&DeploymentView| it.deployment_name == name || it.deployment.as_str() == name;
-            views.iter().filter(same).any(|it| it.deployment != *id)
-        };
+        let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
+        for view in views {
+            let (id, name) = (view.deployment.as_str(), view.deployment_name.as_str());
+            *uses.entry(name).or_default() += 1;
+            *uses.entry(id).or_default() += usize::from(id != name);
+        }
         let named = views.iter().filter(|view| view.deployment.is_uuid()).filter_map(|view| {
             let name = view.deployment_name.parse().ok()?;
-            (!is_of_another(&view.deployment_name, &view.deployment)).then(|| (view.deployment.clone(), name))
+            (uses[view.deployment_name.as_str()] == 1).then(|| (view.deployment.clone(), name))
         });
         Self(named.collect())
+    }
+
+    /// The name of a deployment, or its id.
+    pub(crate) fn shown<'a>(&'a self, id: &'a DeploymentId) -> &'a DeploymentId {
+        self.0.get(id).unwrap_or(id)
     }
 
     /// Replaces an id by its name.

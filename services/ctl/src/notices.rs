@@ -43,6 +43,8 @@ pub struct Notices {
     position: Option<(u64, Vec<HubPosition>)>,
     /// The subscription existed before, and an earlier run has shown its newest notice.
     is_told: bool,
+    /// No notice was given out since the start or the last reconnect.
+    is_back: bool,
     /// The newest may be one that was not given out.
     look_now: bool,
     /// A confirmation is due, or the hub has not answered it yet.
@@ -57,7 +59,8 @@ pub struct Read {
     pub notice: Notice,
     /// All of it, also what a newer hub says.
     pub value: Value,
-    /// Notices before it were replaced, or it does not list all changes.
+    /// It may cover changes that it does not list: it is the first after the start or a reconnect, notices before it were
+    /// replaced, or it found no room for all.
     pub is_after_a_gap: bool,
 }
 
@@ -80,6 +83,7 @@ impl Notices {
             shown: answer.seen,
             position: None,
             is_told: answer.resumed && answer.seen > 0 && answer.seen == answer.told,
+            is_back: true,
             look_now: true,
             confirm_now: false,
             answered: watch::Sender::new(true),
@@ -142,7 +146,9 @@ impl Notices {
                     return Ok(read);
                 },
                 _ = self.looks.tick() => self.look_now = true,
-                Ok(()) = self.link.changed() => self.look_now = self.link.borrow_and_update().is_up(),
+                Ok(()) = self.link.changed() => if self.link.borrow_and_update().is_up() {
+                    (self.is_back, self.look_now) = (true, true);
+                },
                 _ = self.renewals.tick() => self.confirm_now = true,
             }
         }
@@ -155,8 +161,10 @@ impl Notices {
             return Ok(None);
         }
         let omitted = notice.omitted;
-        let is_partial = notice.number > self.shown + 1 || omitted.more_changes || omitted.changes > 0;
+        let is_partial =
+            self.is_back || notice.number > self.shown + 1 || omitted.more_changes || omitted.changes > 0;
         let is_after_a_gap = self.shown > 0 && notice.event != NoticeEvent::Present && is_partial;
+        self.is_back = false;
         self.shown = notice.number;
         self.position = Some((notice.as_of.ledger_seq, notice.hubs.clone()));
         self.answered.send_replace(true);

@@ -25,6 +25,7 @@ use serde::Serialize;
 
 use crate::config::{DecisionArgs, DeviceArg, ReleaseArgs, RolloutCommand};
 use crate::error::{CtlError, settled};
+use crate::names::ShownNames;
 use crate::render;
 use crate::session::Session;
 
@@ -40,7 +41,7 @@ pub use muster_client::rollout::{
 };
 
 /// The decisions about the rollouts of a deployment.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct History {
     /// The deployment.
@@ -83,7 +84,21 @@ pub async fn run(session: &mut Session<'_>, command: RolloutCommand) -> Result<b
 /// No publisher answers.
 async fn list(session: &mut Session<'_>) -> Result<(), CtlError> {
     let changes = held_changes(&session.hub).await?;
-    session.show_own(&changes, render::rollout::list)
+    let held = changes.held.iter().map(|change| &change.deployment);
+    let names = ShownNames::of(session, held.chain(changes.open.iter().map(|open| &open.deployment))).await;
+    session.show_own(&changes, |changes, now| {
+        let mut shown = changes.clone();
+        shown.held.iter_mut().for_each(|change| names.rename(&mut change.deployment));
+        shown.open.iter_mut().for_each(|open| names.rename(&mut open.deployment));
+        render::rollout::list(&shown, now)
+    })
+}
+
+/// The rollouts with the name of their deployment, for people.
+fn named(rollouts: &[RolloutProgress], names: &ShownNames) -> Vec<RolloutProgress> {
+    let mut shown = rollouts.to_vec();
+    shown.iter_mut().for_each(|rollout| names.rename(&mut rollout.deployment));
+    shown
 }
 
 /// Shows the rollouts of a deployment.
@@ -92,8 +107,8 @@ async fn list(session: &mut Session<'_>) -> Result<(), CtlError> {
 /// No publisher or query service answers, or no rollout governs the deployment.
 async fn show(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
     let found = rollouts(session, &id).await?;
-    let frame = session.frame();
-    session.show_own(&found, |found, _| render::rollout::show(found, frame))
+    let (names, frame) = (ShownNames::of(session, [&id]).await, session.frame());
+    session.show_own(&found, |found, _| render::rollout::show(&named(found, &names), frame))
 }
 
 /// Shows the releases of a deployment's rollouts as operations, of some states or of all.
@@ -257,8 +272,12 @@ fn decided(session: &mut Session<'_>, all: &[Decided]) -> Result<bool, CtlError>
 /// No publisher answers.
 async fn history(session: &mut Session<'_>, deployment: DeploymentId) -> Result<bool, CtlError> {
     let rollouts = targets(&session.hub, &deployment).await?.decisions;
-    let (history, frame) = (History { deployment, rollouts }, session.frame());
-    session.show_own(&history, |history, _| render::rollout::history(history, frame))?;
+    let (names, frame) = (ShownNames::of(session, [&deployment]).await, session.frame());
+    session.show_own(&History { deployment, rollouts }, |history, _| {
+        let mut shown = history.clone();
+        names.rename(&mut shown.deployment);
+        render::rollout::history(&shown, frame)
+    })?;
     Ok(true)
 }
 

@@ -2,12 +2,15 @@
 
 use muster_contract::DeploymentId;
 use muster_contract::query::Query;
+use muster_contract::rollout::HeldChange;
+use muster_contract::why::WhyAnswer;
 use serde_json::Value;
 
 use crate::ask::{AskError, PAGES_MAX};
 use crate::config::{DeviceArg, WhyArgs};
 use crate::error::CtlError;
 use crate::history;
+use crate::names::ShownNames;
 use crate::render;
 use crate::rollout::held_changes;
 use crate::session::Session;
@@ -25,7 +28,12 @@ pub(crate) async fn run(session: &mut Session<'_>, mut args: WhyArgs) -> Result<
     let (frame, is_first) = (session.frame(), args.after.is_none());
     match asked(session, question(&args)).await {
         Ok(answer) => {
-            session.show(&answer, |answer, _| render::why::answer(answer, is_first, frame))?;
+            let names = ShownNames::of(session, [&deployment]).await;
+            session.show(&answer, |answer: &WhyAnswer, _| {
+                let mut shown = answer.clone();
+                names.rename(&mut shown.deployment);
+                render::why::answer(&shown, is_first, frame)
+            })?;
             if moment.is_none() {
                 let held = held_words(session, &deployment).await;
                 session.add(&held)?;
@@ -45,8 +53,13 @@ pub(crate) async fn run(session: &mut Session<'_>, mut args: WhyArgs) -> Result<
 /// LEDGER without it.
 async fn held_words(session: &Session<'_>, deployment: &DeploymentId) -> String {
     let Ok(changes) = held_changes(&session.hub).await else { return String::new() };
-    let of_deployment = changes.held.iter().filter(|change| change.deployment == *deployment);
-    of_deployment.map(|change| render::rollout::held(change, session.clock.now())).collect()
+    let names = ShownNames::of(session, [deployment]).await;
+    let of_deployment = changes.held.into_iter().filter(|change| change.deployment == *deployment);
+    let line = |mut change: HeldChange| {
+        names.rename(&mut change.deployment);
+        render::rollout::held(&change, session.clock.now())
+    };
+    of_deployment.map(line).collect()
 }
 
 /// The first standings: one answer looks at so many devices, and where none of those speaks for the verdict, at the next.

@@ -9,6 +9,7 @@
 //! git/fleet.git           the repository, with the sample fleet           prepare → git
 //! leaf/<site>/            the same for the server of a site               prepare → that server
 //! trust/<site>.pem        the authority of its certificate                prepare → the devices of the site
+//! devices/                certificates and credentials for Margo's API prepare → gateway
 //! join/                   public keys of devices, and JWTs for them       devices ↔ admit
 //! ```
 //!
@@ -17,6 +18,7 @@
 
 pub(crate) mod admit;
 mod certificate;
+mod devices;
 pub(crate) mod files;
 mod fleet;
 pub(crate) mod prepare;
@@ -67,6 +69,11 @@ impl Lab {
     /// The authority of that server's certificate.
     pub fn authority_of(&self, site: &SiteId) -> PathBuf {
         self.dir.join(format!("trust/{site}.pem"))
+    }
+
+    /// What the gateway needs to serve devices that speak Margo's API.
+    pub fn devices(&self) -> PathBuf {
+        self.dir.join("devices")
     }
 
     /// The folder with the requests of devices.

@@ -3,8 +3,8 @@
 //!
 //! A state that EMCO does not know becomes the more careful one: an unknown state is NotReady, and a component that is being
 //! removed is Applied until it is gone. Statuses, messages and times of the last change are added to apps, clusters and
-//! resources, which have none at EMCO. Roll-ups and clusters also have `lastHeard` and the attempts of running retries
-//! (`retried`, `retry`). [`states`] has the history of actions, [`notification`] the messages of EMCO's notification service.
+//! resources, which have none at EMCO, as are the attempts of running retries (`retried` of roll-ups, `retry` of the others).
+//! Roll-ups and clusters also have `lastHeard`. [`states`] has the history of actions, [`notification`] the messages of EMCO's notification service.
 //! `manifestsLeftOut` counts the targets whose manifest is left out of the answer. Names of projects, composite apps and
 //! profiles are left out: Muster has none.
 //!
@@ -248,6 +248,7 @@ fn resource_line(component: &ComponentLine, asked: Asked, Detail { detail, manif
     insert(&mut value, "deployedStatus", deployed.and_then(resource).map(Value::from));
     insert(&mut value, "readyStatus", observed.and_then(ready).map(Value::from));
     insert(&mut value, "message", Some(component.message.clone().into()));
+    insert(&mut value, "retry", component.retry.map(|retry| json!(retry)));
     insert(&mut value, "lastChange", component.changed_at.map(|at| at.to_string().into()));
     Value::Object(value)
 }

@@ -132,7 +132,10 @@ pub struct DefinedView {
     /// Partitions with devices that count for anything here that the hub does not listen to.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
-    /// SHA-256 of the canonical JSON of everything but `asOf` and `digest`.
+    /// Why the verdict on all selected standings is so; absent where others are counted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// SHA-256 of the canonical JSON of everything but `asOf`, `message` and `digest`.
     pub digest: Digest,
 }
 

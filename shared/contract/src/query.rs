@@ -23,7 +23,7 @@ use crate::ranges::SeqRanges;
 use crate::retry::Retry;
 use crate::silence::SilentSites;
 use crate::state::{ComponentStatus, DeploymentStatus, State};
-use crate::view::{AsOf, DeploymentView, Freshness, Standing, Verdict, keyed};
+use crate::view::{AsOf, DeploymentView, Freshness, Retried, Standing, Verdict, keyed};
 
 pub use errors::{ErrorBody, ErrorCode, ErrorReply};
 pub use publisher::{
@@ -198,6 +198,9 @@ pub struct DeviceLine {
     /// Its targets by standing.
     #[schemars(schema_with = "keyed::<Standing, u64>")]
     pub standings: BTreeMap<Standing, u64>,
+    /// Its targets that are tried again after an error.
+    #[serde(default, skip_serializing_if = "Retried::is_nothing")]
+    pub retried: Retried,
     /// How many incidents it has had.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub incidents: u64,

@@ -371,6 +371,9 @@ pub struct ComponentLine {
     pub axes: KAxes,
     /// Why it is so, in words.
     pub message: String,
+    /// How often it was tried, where it is tried again after an error; `message` has the error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySummary>,
     /// When its deployment's line changed: the component itself may have changed earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,

@@ -10,11 +10,11 @@ mod status;
 use jiff::SignedDuration;
 use ledger::{Entry, Ledger, Said, Tried};
 use muster_contract::fact::Fact;
-use muster_contract::query::Output;
+use muster_contract::query::{Output, Query};
 use muster_contract::status::StatusQuery;
 use muster_contract::view::Retried;
 use muster_contract::{Generation, State, Timestamp};
-use muster_domain::fold::{Fleet, Position};
+use muster_domain::fold::{Fleet, Page, Position};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use status::{ask, at, of, on};
@@ -189,6 +189,11 @@ fn q18_views_say_why_since_when_and_how_often_is_tried() {
     assert_eq!(view.message, "E on 2 of 2, such as north/a: no");
     assert_eq!((view.changed_at, view.last_heard_at), (Some(late), Some(late)));
     assert_eq!(view.retried, Retried { targets: 2, attempts: 9 });
+    let lines = fleet.devices_answer(&Query::default(), &Page { after: None, limit: 10 }).unwrap().devices;
+    let retried: Vec<_> = lines.iter().map(|line| (line.retried.targets, line.retried.attempts)).collect();
+    assert_eq!(retried, [(1, 7), (1, 2)], "each device has its own");
+    let parts: Vec<_> = ask(&fleet, &of("web")).targets.iter().map(|line| line.components[0].retry).collect();
+    assert_eq!(parts.iter().map(|retry| retry.unwrap().attempt).collect::<Vec<_>>(), [7, 2]);
     let ring = fleet.group_view(&"ring".parse().unwrap(), &"first".parse().unwrap()).unwrap().tally;
     assert_eq!((ring.changed_at, ring.last_heard_at, ring.retried.attempts), (Some(early), Some(early), 7));
     assert_eq!(

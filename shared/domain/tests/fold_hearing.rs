@@ -8,7 +8,7 @@ mod ledger;
 mod moments;
 
 use ledger::{Ledger, Look, Said, key, stored_at};
-use muster_contract::defined::ViewDefinition;
+use muster_contract::defined::{CountedPart, ViewDefinition};
 use muster_contract::notify::Subscription;
 use muster_contract::partition::partition_of;
 use muster_contract::pulse::UnheardPartition;
@@ -180,7 +180,10 @@ fn a_defined_view_says_so_where_a_device_counts_for_anything_in_it() {
         while fleet.count_defined(1) {}
         ledger.fold_into(&mut fleet, 0);
         let Shown::View(view) = fleet.defined_view(&"mine".parse().unwrap()) else { panic!("counting") };
-        assert_eq!(!view.sign().hub.is_whole(), says_so, "{select}");
+        let view = view.sign();
+        assert_eq!(!view.hub.is_whole(), says_so, "{select}");
+        let counts_standings = matches!(view.total, CountedPart::Standings(_));
+        assert_eq!(!view.message.is_empty(), counts_standings, "q18: it says why: {view:?}");
     }
 }
 

@@ -10,14 +10,16 @@ mod naive;
 
 use fleets::ledgers_of_a_deaf_hub;
 use ledger::Ledger;
-use muster_contract::query::{DeviceLine, Query};
-use muster_contract::status::StatusQuery;
+use muster_contract::query::{DeviceLine, Output, Query};
+use muster_contract::status::{Axis, StatusQuery, TargetStatus};
 use muster_contract::view::{DeploymentView, Freshness, Verdict};
-use muster_contract::{DeviceKey, SiteId};
+use muster_contract::{DeviceKey, Generation, SiteId};
 use muster_domain::fold::{Fleet, Page, StatusRefusal};
 use naive::World;
+use naive::lists::StandingFacts;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
+use serde_json::Value;
 
 const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
 /// Codes that the ledgers report, and one that nobody does.
@@ -117,7 +119,124 @@ fn check(ledger: &Ledger, query: &Query, limit: usize) -> Result<(), TestCaseErr
     Ok(())
 }
 
+/// Any filters of a status, in any combination.
+fn status_queries() -> impl Strategy<Value = StatusQuery> {
+    let some = |all: Vec<&'static str>| prop_oneof![2 => Just(Vec::new()), 1 => subsequence(all, 1..=2)];
+    let id = prop_oneof![2 => Just(None), 1 => (0..DEPLOYMENTS.len()).prop_map(Some)];
+    let axis = prop_oneof![2 => Just(None), 1 => Just(Some(Axis::Deployed)), 1 => Just(Some(Axis::Ready))];
+    let apps = some(vec!["com.example.web", "com.example.db", "com.example.log"]);
+    let devices = some(vec!["north/a", "north/b", "south/a", "south/b"]);
+    let filters = (id, apps, some(vec!["north", "south"]), devices, some(vec!["main", "side"]), axis);
+    filters.prop_map(|(id, apps, sites, devices, components, axis)| StatusQuery {
+        id: id.map(|at| DEPLOYMENTS[at].parse().unwrap()),
+        app: apps.into_iter().map(str::to_owned).collect(),
+        site: sites.into_iter().map(|name| name.parse().unwrap()).collect(),
+        device: devices.into_iter().map(|name| name.parse().unwrap()).collect(),
+        component: components.into_iter().map(|name| name.parse().unwrap()).collect(),
+        status: axis,
+        output: Output::All,
+        ..StatusQuery::default()
+    })
+}
+
+/// The line as a question shows it, if it passes: one filter after the other, without the words and axes of the whole, which are
+/// of the components that pass.
+fn filtered(mut line: TargetStatus, query: &StatusQuery) -> Option<Value> {
+    let passes = query.id.as_ref().is_none_or(|id| *id == line.deployment)
+        && (query.app.is_empty() || line.app.as_ref().is_some_and(|app| query.app.contains(app)))
+        && (query.site.is_empty() || query.site.contains(&line.key.site))
+        && (query.device.is_empty() || query.device.iter().any(|path| path.0 == line.key));
+    line.components.retain(|part| query.component.is_empty() || query.component.contains(&part.name));
+    let has_part = query.component.is_empty() || !line.components.is_empty();
+    for part in &mut line.components {
+        part.deployed_status.take_if(|_| query.status == Some(Axis::Ready));
+        part.ready_status.take_if(|_| query.status == Some(Axis::Deployed));
+    }
+    (passes && has_part).then(|| bare(line, query))
+}
+
+/// What is compared of a line.
+fn bare(line: TargetStatus, query: &StatusQuery) -> Value {
+    let mut line = serde_json::to_value(line).unwrap();
+    let fields = line.as_object_mut().unwrap();
+    let is_of_parts = !query.component.is_empty();
+    let left_out = [
+        ("deployedStatus", is_of_parts || query.status == Some(Axis::Ready)),
+        ("readyStatus", is_of_parts || query.status == Some(Axis::Deployed)),
+        ("kstatus", is_of_parts),
+        ("strategy", is_of_parts),
+        ("actuation", is_of_parts),
+        ("reconcile", is_of_parts),
+    ];
+    left_out.iter().filter(|(_, is_left_out)| *is_left_out).for_each(|(name, _)| _ = fields.remove(*name));
+    line
+}
+
+fn check_status(ledger: &Ledger, queries: &[StatusQuery]) -> Result<(), TestCaseError> {
+    let fleet = ledger.fold();
+    let whole = StatusQuery { output: Output::All, ..StatusQuery::default() };
+    let all = fleet.status_answer(&whole, None, usize::MAX).unwrap().targets;
+    let facts = |line: &TargetStatus| StandingFacts {
+        key: line.key.clone(),
+        deployment: line.deployment.clone(),
+        standing: (!line.leaving).then_some(line.standing),
+        freshness: line.freshness,
+        known: line.known,
+        overdue: !line.leaving && line.overdue,
+    };
+    let mut seen: Vec<_> = all.iter().map(facts).collect();
+    seen.sort();
+    prop_assert_eq!(seen, World::of(&ledger.entries).standings());
+    for query in queries {
+        let answer = match fleet.status_answer(query, None, usize::MAX) {
+            Ok(answer) => answer,
+            Err(refusal) => {
+                unknown::<()>(&refusal);
+                continue;
+            }
+        };
+        let wanted: Vec<_> = all.iter().cloned().filter_map(|line| filtered(line, query)).collect();
+        let found: Vec<_> = answer.targets.into_iter().map(|line| bare(line, query)).collect();
+        prop_assert_eq!(found, wanted, "{:?}", query);
+    }
+    check_generations(&fleet, &all)
+}
+
+fn generation_before(generation: Generation) -> Option<Generation> {
+    let number = serde_json::to_value(generation).unwrap().as_u64()?;
+    serde_json::from_value(Value::from(number.checked_sub(1)?)).ok()
+}
+
+/// Of a generation of a device, targets that have not changed since are shown as at present, and any other is superseded.
+fn check_generations(fleet: &Fleet, all: &[TargetStatus]) -> Result<(), TestCaseError> {
+    for line in all.iter().filter(|line| !line.leaving) {
+        let Some(wanted) = line.target_generation else { continue };
+        let device = vec![line.key.to_string().parse().unwrap()];
+        let query = StatusQuery {
+            id: Some(line.deployment.clone()),
+            device,
+            generation: Some(wanted),
+            output: Output::All,
+            ..StatusQuery::default()
+        };
+        let answer = fleet.status_answer(&query, None, usize::MAX).unwrap();
+        prop_assert_eq!(&answer.targets, &vec![line.clone()], "{:?}", query);
+        let Some(before) = generation_before(wanted) else { continue };
+        let before = StatusQuery { generation: Some(before), ..query };
+        let Ok(answer) = fleet.status_answer(&before, None, usize::MAX) else { continue };
+        prop_assert!(answer.targets.iter().all(|line| line.superseded), "{:?}", answer.targets);
+    }
+    Ok(())
+}
+
 proptest! {
+    #[test]
+    fn a_status_with_any_filters_has_the_targets_of_a_naive_count(
+        ledger in ledgers_of_a_deaf_hub(), queries in proptest::collection::vec(status_queries(), 8),
+    ) {
+        check_status(&ledger, &queries)?;
+    }
+
     #[test]
     fn every_list_with_any_filters_is_a_naive_count(
         ledger in ledgers_of_a_deaf_hub(), queries in proptest::collection::vec(queries(), 8), limit in 1usize..4,

@@ -1,6 +1,4 @@
 //! Breaks the fleet, waits until the alerts of each breakage have fired, mends it, and waits until none fires any more.
-//! `ViewsBehind` fires in its rule test only: the rollup learns from the facts it reads how many are left, so its lag does not
-//! grow while it gets none. Then `AnswersBehind` fires.
 
 use std::time::Duration;
 

@@ -49,6 +49,8 @@ pub(crate) struct Fleet {
     pub(crate) rejected: ScriptedDevice,
     /// The device that is added later.
     pub(crate) late: Option<ScriptedDevice>,
+    /// The alerts that were waited for and have fired.
+    pub(crate) fired: BTreeSet<String>,
 }
 
 impl Fleet {
@@ -87,7 +89,16 @@ impl Fleet {
         scripted.report("installed").await;
         let mut rejected = ScriptedDevice::start(&system, REJECTED_DEVICE).await;
         rejected.report("installed").await;
-        Self { system, prometheus, agents, on_disk: (on_disk, disk), scripted, rejected, late: None }
+        Self {
+            system,
+            prometheus,
+            agents,
+            on_disk: (on_disk, disk),
+            scripted,
+            rejected,
+            late: None,
+            fired: BTreeSet::new(),
+        }
     }
 
     /// Waits until no alert fires.
@@ -101,7 +112,7 @@ impl Fleet {
     }
 
     /// Waits until each of these alerts has fired; others may as well. One that looks at a window clears by itself.
-    pub(crate) async fn fire(&self, wanted: &[&str]) {
+    pub(crate) async fn fire(&mut self, wanted: &[&str]) {
         let mut fired = BTreeSet::new();
         self.system
             .eventually(&format!("{wanted:?} fire"), async || {
@@ -110,6 +121,7 @@ impl Fleet {
                 if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} did not; {fired:?} did")) }
             })
             .await;
+        self.fired.extend(wanted.iter().map(|name| (*name).to_owned()));
     }
 
     /// Waits until an expression has a series. One that Prometheus refuses never does.

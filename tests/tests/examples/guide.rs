@@ -92,7 +92,7 @@ async fn a_newcomer_has_a_first_view_of_an_open_hub_by_the_guide_as_written() {
 async fn a_newcomer_has_a_first_view_of_a_secured_hub_by_the_guide_as_written() {
     let stage = Stage::secured().await;
     let Parts::Secured(parts) = &stage.parts else { panic!("it is secured") };
-    let hub = &parts.0;
+    let hub = &parts.hub;
     let folder = tempfile::tempdir().unwrap();
     if !install(folder.path(), "the ten-minute guide on a secured hub").await {
         return;

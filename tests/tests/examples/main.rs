@@ -1,10 +1,11 @@
 //! The short examples of `schemas/examples` in Python, JavaScript and Rust, on an open hub and on a secured one over TLS with
 //! the credentials of `muster auth`: a device, a table, a view by label, and notices. Each language does the same. [`guide`]
-//! follows the page that shows them.
+//! follows the page that shows them, and [`pages`] compares the pages with the files.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod guide;
+mod pages;
 
 use std::path::{Path, PathBuf};
 
@@ -26,20 +27,9 @@ const PLAYED: &str = "plant7/press-1";
 const SILENT: &str = "plant8/press-2";
 /// Silence after which a device is stale.
 const LEASE: &str = "3s";
-/// The lines of code and comments that an example may have.
-const LINES_MAX: usize = 80;
-/// Files that an example imports, and the lines that each may have: a person copies and reads them too.
-const IMPORTED: [(&str, usize); 7] = [
-    ("connect.py", 60),
-    ("digest.py", 20),
-    ("js/connect.js", 85),
-    ("js/digest.js", 20),
-    ("rust/src/hub.rs", 150),
-    ("rust/src/by_label.rs", 70),
-    ("rust/src/outbox.rs", 115),
-];
-/// Words by which an example in Python imports a file beside it.
-const OWN_IMPORT: &str = "from ";
+/// Contexts of the nats CLI.
+const PERSON_CONTEXT: &str = "hub";
+const DEVICE_CONTEXT: &str = "device";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn examples_in_python_run_on_an_open_hub() {
@@ -75,37 +65,6 @@ async fn examples_in_rust_run_on_a_secured_hub() {
     examples_run(Language::Rust, Stage::secured().await).await;
 }
 
-#[test]
-fn no_example_is_longer_than_a_person_reads_at_once() {
-    let folder = muster_tests::schemas::folder().join("examples");
-    for name in ["watch", "view", "device", "notify"] {
-        let files = [format!("{name}.py"), format!("js/{name}.js"), format!("rust/src/bin/{name}.rs")];
-        for file in files {
-            let lines = std::fs::read_to_string(folder.join(&file)).unwrap().lines().count();
-            assert!(lines <= LINES_MAX, "{file} has {lines} lines, over {LINES_MAX}");
-        }
-    }
-    for (file, lines_max) in IMPORTED {
-        let lines = std::fs::read_to_string(folder.join(file)).unwrap().lines().count();
-        assert!(lines <= lines_max, "{file} has {lines} lines, over {lines_max}");
-    }
-}
-
-#[test]
-fn an_example_in_python_imports_no_file_but_those_that_the_guide_names() {
-    let folder = muster_tests::schemas::folder();
-    let guide = std::fs::read_to_string(folder.join("EXAMPLES.md")).unwrap();
-    for name in ["watch", "view", "device", "notify"] {
-        let text = std::fs::read_to_string(folder.join(format!("examples/{name}.py"))).unwrap();
-        let imports = text.lines().filter_map(|line| line.strip_prefix(OWN_IMPORT)?.split_once(" import"));
-        let own = imports.map(|(module, _)| format!("{module}.py"));
-        for file in own.filter(|file| folder.join("examples").join(file).exists()) {
-            assert!(IMPORTED.iter().any(|(imported, _)| *imported == file), "{name}.py imports {file}");
-            assert!(guide.contains(&format!("<!-- include: schemas/examples/{file} -->")), "{file}");
-        }
-    }
-}
-
 /// A hub with two devices that should run one deployment.
 struct Stage {
     bus: Bus,
@@ -120,8 +79,15 @@ struct Stage {
 
 /// The processes of a stage.
 enum Parts {
-    Open(#[allow(dead_code, reason = "it is kept alive")] Box<System>),
-    Secured(#[allow(dead_code, reason = "they are kept alive")] Box<(Guarded, [Child; 3])>),
+    Open(Box<System>),
+    Secured(Box<SecuredParts>),
+}
+
+struct SecuredParts {
+    hub: Guarded,
+    rollup: Option<Child>,
+    rollup_spec: Spec,
+    _services: [Child; 2],
 }
 
 impl Stage {
@@ -143,19 +109,19 @@ impl Stage {
         let (data, keeper) = (arg(&hub.dir().join("rollup")), arg(&hub.creds(Role::Keeper)));
         let repository = Repository::create(hub.dir().join("repository")).await.unwrap();
         let git = arg(repository.dir());
-        let start = |role: Role, name: &str, own: &[&str]| {
+        let spec = |role: Role, name: &str, own: &[&str]| {
             let (creds, authority) = (arg(&hub.creds(role)), arg(hub.authority().unwrap()));
             let reach =
                 ["--nats-url", &hub.url(), "--creds", &creds, "--tls-ca", &authority].map(str::to_owned);
             let args = reach.into_iter().chain(own.iter().map(ToString::to_string)).collect();
-            Child::start(Spec { name: name.to_owned(), program: program(name), args }, hub.dir()).unwrap()
+            Spec { name: name.to_owned(), program: program(name), args }
         };
+        let start = |role, name, own: &[&str]| Child::start(spec(role, name, own), hub.dir()).unwrap();
         let publisher = ["--git-url", &git, "--git-branch", BRANCH, "--git-poll", "200ms"];
-        let services = [
-            start(Role::Rollup, ROLLUP, &["--data-dir", &data, "--readers-creds", &keeper]),
-            start(Role::Ingest, INGEST, &["--lease", LEASE]),
-            start(Role::Publisher, PUBLISHER, &publisher),
-        ];
+        let rollup_spec = spec(Role::Rollup, ROLLUP, &["--data-dir", &data, "--readers-creds", &keeper]);
+        let rollup = Some(Child::start(rollup_spec.clone(), hub.dir()).unwrap());
+        let services =
+            [start(Role::Ingest, INGEST, &["--lease", LEASE]), start(Role::Publisher, PUBLISHER, &publisher)];
         let reach = |creds: &Path| {
             let authority = arg(hub.authority().unwrap());
             ["--url", &hub.url(), "--creds", &arg(creds), "--tls-ca", &authority].map(str::to_owned).to_vec()
@@ -165,7 +131,43 @@ impl Stage {
         let bus = Bus::connect(hub.config(Role::Subscriber), &CancellationToken::new()).await.unwrap();
         publish(&repository, &bus).await;
         let dir = hub.dir().to_owned();
-        Self { bus, dir, person, device, parts: Parts::Secured(Box::new((hub, services))) }
+        let parts = SecuredParts { hub, rollup, rollup_spec, _services: services };
+        Self { bus, dir, person, device, parts: Parts::Secured(Box::new(parts)) }
+    }
+
+    async fn kill_rollup(&mut self) {
+        match &mut self.parts {
+            Parts::Open(system) => system.kill(ROLLUP).await,
+            Parts::Secured(parts) => parts.rollup.take().unwrap().kill().await.unwrap(),
+        }
+    }
+
+    /// Starts the rollup again, and waits until it answers.
+    async fn start_rollup(&mut self) {
+        match &mut self.parts {
+            Parts::Open(system) => system.start_again(ROLLUP),
+            Parts::Secured(parts) => {
+                parts.rollup = Some(Child::start(parts.rollup_spec.clone(), parts.hub.dir()).unwrap());
+            }
+        }
+        until("an answer of the rollup", || self.confirmed(), Value::is_number).await;
+    }
+
+    /// The number of the notice that the only subscriber has confirmed; null without an answer.
+    async fn confirmed(&self) -> Value {
+        let answer = self.bus.request("muster.notify.list", "{}".into(), DEADLINE).await.unwrap_or_default();
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        answer["subscriptions"][0]["seen"].clone()
+    }
+
+    /// Waits until LEDGER has a freshness of the played device.
+    async fn until_heard(&self, freshness: &str) {
+        let subject = format!("muster.liveness.{}", PLAYED.replace('/', "."));
+        let state = async || {
+            let fact = self.bus.last("LEDGER", &subject).await.ok().flatten();
+            fact.and_then(|fact| serde_json::from_slice::<Value>(&fact.payload).ok()).unwrap_or_default()
+        };
+        until(freshness, state, |fact| fact["state"] == freshness).await;
     }
 
     /// The arguments of a program, followed by those of its connection.
@@ -173,17 +175,20 @@ impl Stage {
         own.iter().copied().chain(reach.iter().map(String::as_str)).collect()
     }
 
-    /// Writes the same into a context of the nats CLI, and returns the configuration folder.
-    fn context(&self) -> PathBuf {
+    /// Writes both connections into contexts of the nats CLI, and returns the configuration folder.
+    fn contexts(&self) -> PathBuf {
         let home = self.dir.join("config");
         let folder = home.join("nats/context");
         std::fs::create_dir_all(&folder).unwrap();
-        let value = |flag: &str| {
-            let at = self.person.iter().position(|word| word == flag)?;
-            Some(self.person[at + 1].clone())
-        };
-        let context = json!({ "url": value("--url"), "creds": value("--creds"), "ca": value("--tls-ca") });
-        std::fs::write(folder.join("hub.json"), context.to_string()).unwrap();
+        for (name, reach) in [(PERSON_CONTEXT, &self.person), (DEVICE_CONTEXT, &self.device)] {
+            let value = |flag: &str| {
+                let at = reach.iter().position(|word| word == flag)?;
+                Some(reach[at + 1].clone())
+            };
+            let context =
+                json!({ "url": value("--url"), "creds": value("--creds"), "ca": value("--tls-ca") });
+            std::fs::write(folder.join(format!("{name}.json")), context.to_string()).unwrap();
+        }
         home
     }
 }
@@ -205,19 +210,21 @@ fn arg(path: &Path) -> String {
 
 /// The device reports, the table tells stale from never heard, the view agrees with the hub and resumes, and notices are
 /// neither repeated nor lost.
-async fn examples_run(language: Language, stage: Stage) {
-    let start = |name: &str, own: &[&str]| Example::start(language, name, &Stage::args(own, &stage.person));
-    let device_args = Stage::args(&[PLAYED, "--heartbeat", "1"], &stage.device);
-    let device = Example::start(language, "device", &device_args);
-    let mut watch = start("watch", &[]);
+async fn examples_run(language: Language, mut stage: Stage) {
+    let (person, reach, config) = (stage.person.clone(), stage.device.clone(), stage.contexts());
+    let start = |name: &str, own: &[&str]| Example::start(language, name, &Stage::args(own, &person));
+    let by_context = |name: &str, own: &[&str], context: &str| {
+        let mut command = language.command(name);
+        command.args(own).args(["--context", context]).env("XDG_CONFIG_HOME", &config);
+        Example::run(&format!("{name} in {language:?}"), command)
+    };
+    let played = [PLAYED, "--heartbeat", "1"];
+    let device = Example::start(language, "device", &Stage::args(&played, &reach));
+    let mut watch = by_context("watch", &[], PERSON_CONTEXT);
     table(&mut watch, &[("installed", [1, 0, 0]), ("waiting", [0, 0, 1])]).await;
 
-    let notify = || {
-        let mut command = language.command("notify");
-        command.args(["night-shift", "--deployment", "web", "--context", "hub"]);
-        Example::run("notify", command_with(command, &stage.context()))
-    };
-    let mut notices = notify();
+    let about = ["night-shift", "--deployment", "web"];
+    let mut notices = start("notify", &about);
     let present = line(&mut notices).await;
     assert_eq!((&present["number"], &present["event"]), (&json!(1), &json!("present")), "{present}");
 
@@ -242,30 +249,49 @@ async fn examples_run(language: Language, stage: Stage) {
         (&json!("changed"), true)
     );
     // A program that dies before it has confirmed sees the notice again.
-    let confirmed = async || {
-        let answer = stage.bus.request("muster.notify.list", "{}".into(), DEADLINE).await.unwrap();
-        serde_json::from_slice::<Value>(&answer).unwrap()["subscriptions"][0]["seen"].clone()
-    };
-    until("a confirmation", confirmed, |seen| *seen == last["number"]).await;
+    until("a confirmation", || stage.confirmed(), |seen| *seen == last["number"]).await;
     notices.kill().await;
 
-    let mut view = start("view", &["ring", &file]);
-    let device = Example::start(language, "device", &device_args);
+    let mut view = by_context("view", &["ring", &file], PERSON_CONTEXT);
     let second = agreed(&mut view, &groups).await;
     let read = |line: &Value| line["read"].as_u64().unwrap();
     assert!(read(&second) < read(&first), "it reads only the tail: {second} after {first}");
-    let mut notices = notify();
+
+    // Both the hub and the subscriber are away, so one notice covers all changes.
+    stage.kill_rollup().await;
+    let device = by_context("device", &played, DEVICE_CONTEXT);
+    stage.until_heard("fresh").await;
+    device.kill().await;
+    stage.until_heard("stale").await;
+    let device = by_context("device", &played, DEVICE_CONTEXT);
+    stage.until_heard("fresh").await;
+    stage.start_rollup().await;
+    let mut notices = by_context("notify", &about, PERSON_CONTEXT);
     table(&mut watch, &[("installed", [1, 0, 0]), ("waiting", [0, 0, 1])]).await;
-    let next = line(&mut notices).await;
+    let (missed, next) = missed(&mut notices).await;
+    assert_eq!(missed, ["fresh", "stale", "fresh"], "each change once, before {next}");
     assert!(next["number"].as_u64() > last["number"].take().as_u64(), "no notice is repeated: {next}");
     for example in [watch, view, notices, device] {
         example.kill().await;
     }
 }
 
-fn command_with(mut command: tokio::process::Command, config: &Path) -> tokio::process::Command {
-    command.env("XDG_CONFIG_HOME", config);
-    command
+/// The changes of the played device's freshness that were missed, and the notice after them.
+async fn missed(notices: &mut Example) -> (Vec<String>, Value) {
+    let (mut lines, mut heard) = (Vec::new(), Vec::new());
+    loop {
+        let line = line(notices).await;
+        let change = &line["missed"];
+        if change.is_null() {
+            return (heard, line);
+        }
+        let (from, to) = (&change["from"]["freshness"], &change["to"]["freshness"]);
+        if from != to && PLAYED.ends_with(change["device"].as_str().unwrap_or("-")) {
+            heard.push(to.as_str().unwrap().to_owned());
+        }
+        assert!(!lines.contains(change), "it is repeated: {change}");
+        lines.push(change.clone());
+    }
 }
 
 /// Reads tables until one has these rows of `web`: a standing with its fresh, stale and never heard targets.

@@ -8,6 +8,8 @@ use muster_contract::notify::{MissedAnswer, Notice, NoticeEvent, NoticeStatus, T
 use muster_contract::view::Verdict;
 use muster_contract::{SubscriptionName, decode};
 use muster_tests::command::muster;
+use muster_tests::example::Example;
+use muster_tests::system::program;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 
@@ -94,6 +96,7 @@ async fn a_subscriber_at_the_top_is_told_as_by_one_hub_with_all_sites() {
     let watched =
         muster(&top.server.url(), &["watch", "web", "--until", "converged", "--within", "60s"]).await;
     assert_eq!(watched.code, 0, "{}{}", watched.out, watched.err);
+    everything_is_watched_and_a_named_watch_resumes(&top, &north).await;
     let line = top.notify("list", &json!({"limit": 1})).await;
     assert_eq!(line["subscriptions"][0]["subscription"]["leaseSeconds"], 3600, "{line}");
     let gone = top.notify("unsubscribe", &json!({"name": "fleet"})).await;
@@ -101,6 +104,34 @@ async fn a_subscriber_at_the_top_is_told_as_by_one_hub_with_all_sites() {
     top.told("fleet", "its end", |notice| notice.event == NoticeEvent::Ended).await;
     federation.drain().await;
     drop((north, south));
+}
+
+async fn everything_is_watched_and_a_named_watch_resumes(top: &Place, north: &Hub) {
+    let url = top.server.url();
+    let mut command = tokio::process::Command::new(program("muster"));
+    command.args(["--nats-url", &url, "watch", "--format", "json"]);
+    let mut all = Example::run("a watch of everything at the top", command);
+    let shows = async |all: &mut Example, wanted: &str| {
+        loop {
+            let view: Value = serde_json::from_str(&all.line().await).unwrap();
+            if view["deployment"] == "web" && view["verdict"] == wanted {
+                return;
+            }
+        }
+    };
+    shows(&mut all, "converged").await;
+    let named = ["watch", "web", "--name", "top-shift", "--format", "json", "--within", "60s", "--until"];
+    let first = muster(&url, &[&named[..], &["converged"]].concat()).await;
+    assert_eq!(first.code, 0, "{}{}", first.out, first.err);
+    north.put([failure(0)]).await;
+    top.told("top-shift", "a failure", |notice| verdict(notice) == Some(Verdict::Failing)).await;
+    shows(&mut all, "failing").await;
+    let again = muster(&url, &[&named[..], &["failing"]].concat()).await;
+    let lines = again.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let missed = lines.flat_map(|line| line["missed"]["changes"].as_array().cloned().unwrap_or_default());
+    let devices: Vec<Value> = missed.map(|change| change["device"].clone()).collect();
+    assert_eq!(devices, ["device-0"], "once: {}{}", again.out, again.err);
+    all.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

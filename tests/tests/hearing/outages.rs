@@ -246,7 +246,8 @@ async fn a_rollup_that_is_cut_off_from_ledger_says_so_in_every_answer() {
 
     system.server.reload_with(&everybody(""));
     let is_whole = |answer: &String| lag_in(answer).is_some_and(|said| said.lag().is_none());
-    within(DEADLINE, "LEDGER is read again", || answer(&system, "muster.query.fleet", &json!({})), is_whole).await;
+    within(DEADLINE, "LEDGER is read again", || answer(&system, "muster.query.fleet", &json!({})), is_whole)
+        .await;
     verdict(&system, "web", 1, Verdict::Converged).await;
 }
 

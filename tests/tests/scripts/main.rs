@@ -51,18 +51,34 @@ fn git_that_cannot_be_installed_is_a_failure_that_says_so() {
     assert!(look_for_git("exit 0").status.success());
 }
 
+/// The variables of `compose/up.sh` that choose ports.
+const PORTS: [&str; 6] = [
+    "MUSTER_PORT",
+    "MUSTER_WEB_PORT",
+    "MUSTER_MARGO_PORT",
+    "MUSTER_WS_PORT",
+    "MUSTER_GIT_PORT",
+    "MUSTER_GRAFANA_PORT",
+];
+
 /// Runs `compose/up.sh` on a machine whose `docker` is a script; variables choose what it lacks.
 fn up(docker: &str, words: &[&str], variables: &[(&str, String)]) -> (bool, String) {
     let path = tempfile::tempdir().unwrap();
-    let program = path.path().join("docker");
-    std::fs::write(&program, format!("#!/bin/sh\n{docker}\n")).unwrap();
-    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    for (name, script) in [("docker", docker), ("docker-compose", "exit 1")] {
+        let program = path.path().join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    }
     let search = format!("{}:/usr/bin:/bin", path.path().display());
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut command = Command::new(Path::new(TOP).join("compose/up.sh"));
-    let ports =
-        ["MUSTER_PORT", "MUSTER_WEB_PORT", "MUSTER_WS_PORT", "MUSTER_GIT_PORT"].map(|name| (name, free()));
-    command.args(words).env("PATH", search).envs(ports).envs(variables.iter().cloned());
+    let ports = PORTS.map(|name| (name, free()));
+    command
+        .args(words)
+        .env("PATH", search)
+        .env_remove("COMPOSE_PROFILES")
+        .envs(ports)
+        .envs(variables.iter().cloned());
     let output = command.output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
@@ -78,33 +94,38 @@ fn a_fleet_that_cannot_start_says_what_is_missing_and_what_to_do() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let is_taken = format!("port {port} of 127.0.0.1 is taken");
-    let table = [
+    let table: [(&str, &[&str], [&str; 2]); 4] = [
         (
             r#"[ "$1" != version ] || { echo "cannot connect" >&2; exit 1; }"#,
-            &[][..],
-            None,
+            &[],
             ["no Docker engine answers: cannot connect", "systemctl start docker"],
         ),
-        (works, &[], Some(("MUSTER_PORT", port.clone())), [is_taken.as_str(), "MUSTER_PORT=PORT"]),
-        (works, &[], Some(("MUSTER_WEB_PORT", port.clone())), [is_taken.as_str(), "MUSTER_WEB_PORT=PORT"]),
-        (works, &[], Some(("MUSTER_WS_PORT", port)), [is_taken.as_str(), "MUSTER_WS_PORT=PORT"]),
+        (
+            r#"[ "$1 $2" != "compose version" ]"#,
+            &[],
+            ["no Compose command is here", "install Docker's compose plugin or docker-compose"],
+        ),
         (
             r#"[ "$1 $2 $3" != "image inspect muster-gateway:latest" ]"#,
             &["--no-build"],
-            None,
             ["there is no image muster-gateway:latest", "compose/offline.sh"],
         ),
         (
             r#"[ "$1 $2" != "image inspect" ]"#,
             &["--no-build"],
-            None,
             ["there is no image muster-nats:latest", "compose/offline.sh"],
         ),
     ];
-    for (docker, words, variable, told) in table {
-        let (started, said) = up(docker, words, variable.as_slice());
+    for (docker, words, told) in table {
+        let (started, said) = up(docker, words, &[]);
         assert!(!started && told.iter().all(|told| said.contains(told)), "{told:?}: {said}");
     }
+    for variable in PORTS {
+        let (started, said) = up(works, &["prometheus", "grafana"], &[(variable, port.clone())]);
+        assert!(!started && said.contains(&is_taken) && said.contains(&format!("{variable}=PORT")), "{said}");
+    }
+    let (started, said) = up(works, &[], &[("MUSTER_GRAFANA_PORT", port)]);
+    assert!(started, "Grafana is not started: {said}");
     drop(taken);
 }
 

@@ -44,8 +44,14 @@ const OF_SUBSCRIBERS: [&str; 27] = [
     "$JS.ACK.hub.A.LEDGER.CONSUMER.1.1.1.1.1",
     "$JS.FC.LEDGER.CONSUMER.1",
 ];
+/// Requests that a subscriber may make of the hub's notices, and so may a viewer. Devices may not, nor may a site.
+const OF_NOTICES: [&str; 1] = ["$JS.API.DIRECT.GET.NOTICES.muster.notice.x"];
 /// How long a site waits for an answer of the hub.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+fn all_of_subscribers() -> Vec<&'static str> {
+    [&OF_SUBSCRIBERS[..], &OF_NOTICES].concat()
+}
 
 fn payload(subject: &str) -> String {
     let stream = if subject.contains("KV_views") { "KV_views" } else { "LEDGER" };
@@ -55,12 +61,11 @@ fn payload(subject: &str) -> String {
 #[test]
 fn the_list_by_hand_names_every_request_of_subscribers() {
     let rights = Role::Subscriber.rights().publish;
-    let of_mirrors = |right: &&String| right.starts_with("$JS.") && !right.contains("NOTICES");
-    for right in rights.iter().filter(of_mirrors) {
-        let named = OF_SUBSCRIBERS.iter().any(|subject| covers(right, subject));
+    for right in rights.iter().filter(|right| right.starts_with("$JS.")) {
+        let named = all_of_subscribers().iter().any(|subject| covers(right, subject));
         assert!(named, "{right}: add an example of it to OF_SUBSCRIBERS in {}", file!());
     }
-    for subject in OF_SUBSCRIBERS {
+    for subject in all_of_subscribers() {
         assert!(rights.iter().any(|right| covers(right, subject)), "{subject} is no right of subscribers");
     }
 }
@@ -71,12 +76,16 @@ async fn a_device_and_a_viewer_are_refused_every_request_of_the_mirrors() {
     let before = stage.streams();
     for role in [Role::Device, Role::Viewer] {
         let mut raw = stage.raw(&stage.actor(role));
-        for subject in OF_SUBSCRIBERS {
+        let notices = if role == Role::Device { &OF_NOTICES[..] } else { &[] };
+        let refused = [&OF_SUBSCRIBERS[..], notices].concat();
+        for subject in &refused {
             let said = raw.publish(subject, "", &payload(subject)).join("\n");
             let is_refused = said.contains("Permissions Violation") && said.contains(subject);
             assert!(is_refused, "{role:?}: {subject}: {said}");
         }
-        for subject in [&["$KV.views.>", "muster.status.>", "$JS.>"][..], &OF_SUBSCRIBERS].concat() {
+        for subject in
+            [&["$KV.views.>", "muster.status.>", "$JS.>", "muster.notice.>"][..], &refused].concat()
+        {
             let said = raw.subscribe(subject, 1).join("\n");
             assert!(said.contains("Permissions Violation"), "{role:?} subscribes to {subject}: {said}");
         }
@@ -84,7 +93,7 @@ async fn a_device_and_a_viewer_are_refused_every_request_of_the_mirrors() {
     assert!(stage.changes(&before).is_empty(), "{:?}", stage.changes(&before));
     // The premise: the same requests of a subscriber are let through.
     let mut raw = stage.raw(&stage.actor(Role::Subscriber));
-    for subject in OF_SUBSCRIBERS {
+    for subject in all_of_subscribers() {
         let said = raw.publish(subject, "", &payload(subject)).join("\n");
         assert!(!said.contains("Permissions Violation"), "{subject}: {said}");
     }
@@ -111,7 +120,7 @@ async fn a_subscriber_at_another_site_gains_nothing_by_any_request() {
     let before = stage.streams();
     let mut raw = Raw::anonymous(site.server.port()).unwrap();
     raw.subscribe("_INBOX.attacker", 1);
-    for subject in OF_SUBSCRIBERS {
+    for subject in all_of_subscribers() {
         let mut said = raw.publish(subject, "_INBOX.attacker", &payload(subject));
         for domain in ["$JS.hub.API", "hub.api"] {
             let there = subject.replacen("$JS.API", domain, 1);

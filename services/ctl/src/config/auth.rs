@@ -4,13 +4,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use muster_client::time::distance_seconds;
 use muster_contract::http_device::ClientIdentity;
 use muster_contract::{DeviceId, DeviceKey, SiteId};
 use muster_identity::Role;
-
-const DAY: u64 = 24 * 60 * 60;
-/// The longest validity of a device.
-const VALID_MAX: u64 = 3650 * DAY;
 
 pub(super) const AUTH_EXAMPLES: &str = "\
 DIR holds the keys that decide who may do what: keep it on one machine, readable by one person, with a backup.
@@ -203,11 +200,8 @@ impl FromStr for Valid {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let units = [("d", DAY), ("h", 60 * 60), ("m", 60), ("s", 1)];
-        let found = units.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
-        let seconds = found.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
         let rule = "must be a time such as 30d, 12h, 90m or 45s, up to 3650d";
-        seconds.filter(|seconds| (1..=VALID_MAX).contains(seconds)).map(Self).ok_or(rule)
+        distance_seconds(text).map(Self).ok_or(rule)
     }
 }
 
@@ -226,10 +220,12 @@ fn role(name: &str) -> Result<Role, &'static str> {
 mod tests {
     use super::*;
 
+    const DAY: u64 = 24 * 60 * 60;
+
     #[test]
     fn a_validity_has_a_unit() {
         for (text, seconds) in
-            [("30d", 30 * DAY), ("12h", 43_200), ("90m", 5_400), ("45s", 45), ("3650d", VALID_MAX)]
+            [("30d", 30 * DAY), ("12h", 43_200), ("90m", 5_400), ("45s", 45), ("3650d", 3650 * DAY)]
         {
             assert_eq!(text.parse(), Ok(Valid(seconds)));
         }

@@ -11,6 +11,7 @@ use muster_contract::view::{DeploymentView, ErrorCount};
 use crate::ask::{AskError, Hub, understood};
 use crate::config::{Export, StatusArgs};
 use crate::error::CtlError;
+use crate::names::ShownNames;
 use crate::render;
 use crate::render::resource_group::{Group, Spelling};
 use crate::session::Session;
@@ -50,10 +51,17 @@ async fn shown(session: &mut Session<'_>, args: &StatusArgs, export: Option<Expo
                     let names = render::filtered::names(&answer, names);
                     session.show_own(&names, |names, _| render::filtered::list(names))
                 }
-                None => session.show_own(&answer, |answer, now| {
-                    let causes = render::hearing::lines(&answer.hub, then.unwrap_or(now));
-                    causes + &render::filtered::status(answer, args, frame)
-                }),
+                None => {
+                    let ids = answer.targets.iter().map(|target| &target.deployment);
+                    let names = ShownNames::of(session, ids.chain(&answer.deployment)).await;
+                    session.show_own(&answer, |answer, now| {
+                        let mut shown = answer.clone();
+                        shown.targets.iter_mut().for_each(|target| names.rename(&mut target.deployment));
+                        shown.deployment.iter_mut().for_each(|id| names.rename(id));
+                        let causes = render::hearing::lines(&shown.hub, then.unwrap_or(now));
+                        causes + &render::filtered::status(&shown, args, frame)
+                    })
+                }
             }
         }
     }

@@ -91,9 +91,19 @@ fn shown(text: &str, model: &Model, width: usize) -> Line<'static> {
     spans::line(&cut::line(text, width), model.has_colour)
 }
 
+/// The title of the open page, with the name of its deployment.
+fn page(model: &Model) -> Option<String> {
+    let mut target = model.wanted()?;
+    if let Target::Deployment(id) | Target::Why(id) | Target::Rollout(id) = &mut target {
+        model.fleet_screen.names().rename(id);
+    }
+    let under = if model.is_nested() { "\u{2026} > " } else { "" };
+    Some(format!("{under}{target}"))
+}
+
 /// The address of the hub, and the position of the numbers.
 fn title(model: &Model, is_old: bool, width: usize, now: Timestamp) -> Line<'static> {
-    let place = model.page().unwrap_or_else(|| clean(&model.address));
+    let place = page(model).unwrap_or_else(|| clean(&model.address));
     let place = format!("muster top  {place}");
     let position = model.fleet_screen.fleet.get().map_or_else(String::new, |fleet| {
         let at = fleet.tally.as_of;

@@ -8,6 +8,7 @@ use muster_contract::lag::RollupLag;
 use muster_contract::query::{DeploymentsAnswer, DevicesAnswer};
 use muster_contract::view::FleetView;
 
+use crate::names::ShownNames;
 use crate::rollout::HeldChanges;
 
 /// Age beyond which an answer is out of date although no question failed: several questions are overdue by then.
@@ -122,6 +123,11 @@ impl FleetScreen {
         self.rollouts.record(round.rollouts, at);
         self.incidents.record(round.incidents, at);
         self.lag = round.lag;
+    }
+
+    /// The names of deployments whose ids are UUIDs.
+    pub(crate) fn names(&self) -> ShownNames {
+        self.deployments.get().map(ShownNames::unique).unwrap_or_default()
     }
 
     /// Records whether there is a connection.

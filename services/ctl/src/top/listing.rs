@@ -14,6 +14,7 @@ use muster_contract::view::{DeploymentView, Verdict};
 
 use super::fleet_screen::{FleetScreen, Part, Staleness};
 use super::view::{ListRow, Subject, Tab, Target, View};
+use crate::names::ShownNames;
 use crate::render;
 use crate::render::colour::{DIM, MOVING, UNSURE};
 use crate::render::format::{age, clean, freshness, grouped};
@@ -46,12 +47,12 @@ pub struct Listing {
 impl Listing {
     /// The shown list or page, fitted to a width.
     pub(super) fn of(view: &View, fleet_screen: &FleetScreen, width: usize, now: Timestamp) -> Self {
-        let filter = view.filter.to_lowercase();
+        let (filter, names) = (view.filter.to_lowercase(), fleet_screen.names());
         match &view.subject {
             Subject::Page(Target::Incident(seq)) => {
                 page::incident(&fleet_screen.incidents, *seq, &filter, now)
             }
-            Subject::Page(_) => page::page(&view.content, &filter, width, now),
+            Subject::Page(_) => page::page(&view.content, &names, &filter, width, now),
             Subject::Tab(tab) => match tab {
                 Tab::Deployments => {
                     known(&fleet_screen.deployments, now, |answer| deployments(answer, &filter, width, now))
@@ -61,9 +62,9 @@ impl Listing {
                     let all = devices.map(|devices| devices.stale + devices.never);
                     known(&fleet_screen.silent, now, |answer| silent(answer, all, &filter, width, now))
                 }
-                Tab::Rollouts => {
-                    known(&fleet_screen.rollouts, now, |changes| rollouts(changes, &filter, width, now))
-                }
+                Tab::Rollouts => known(&fleet_screen.rollouts, now, |changes| {
+                    rollouts(changes, &names, &filter, width, now)
+                }),
                 Tab::Incidents => {
                     known(&fleet_screen.incidents, now, |found| incidents(found, &filter, width, now))
                 }
@@ -148,7 +149,13 @@ pub(super) fn open_alone(changes: &HeldChanges) -> Vec<&OpenRollout> {
     changes.open.iter().filter(is_alone).collect()
 }
 
-fn rollouts(changes: &HeldChanges, filter: &str, width: usize, now: Timestamp) -> Listing {
+fn rollouts(
+    changes: &HeldChanges,
+    names: &ShownNames,
+    filter: &str,
+    width: usize,
+    now: Timestamp,
+) -> Listing {
     let mut table = Table::new(&["DEPLOYMENT", "STATE", "?>DEVICES", "?SINCE", "BY"]);
     let mut targets = Vec::new();
     let open = open_alone(changes);
@@ -158,19 +165,20 @@ fn rollouts(changes: &HeldChanges, filter: &str, width: usize, now: Timestamp) -
             None => "waits for a release",
             Some(_) => change.phase.words(),
         };
-        let id = &change.deployment;
-        if is_found(&format!("{id} {state} {}", change.rollout), filter) {
+        let (id, name) = (&change.deployment, names.shown(&change.deployment));
+        if is_found(&format!("{id} {name} {state} {}", change.rollout), filter) {
             let (devices, since) = (Cell::count(change.devices.count), age(now, change.since));
             let state = Cell::styled(state, UNSURE);
-            table.row([id.as_str().into(), state, devices, since.into(), clean(&change.rollout).into()]);
+            table.row([name.as_str().into(), state, devices, since.into(), clean(&change.rollout).into()]);
             targets.push(Target::Rollout(id.clone()));
         }
     }
     for rollout in open {
-        let (id, state) = (&rollout.deployment, rollout.phase.words());
-        if is_found(&format!("{id} {state} {}", rollout.rollout), filter) {
+        let (id, name) = (&rollout.deployment, names.shown(&rollout.deployment));
+        let state = rollout.phase.words();
+        if is_found(&format!("{id} {name} {state} {}", rollout.rollout), filter) {
             let file = clean(&rollout.rollout).into();
-            table.row([id.as_str().into(), Cell::styled(state, MOVING), Cell::count(0), "-".into(), file]);
+            table.row([name.as_str().into(), Cell::styled(state, MOVING), Cell::count(0), "-".into(), file]);
             targets.push(Target::Rollout(id.clone()));
         }
     }

@@ -136,10 +136,9 @@ impl Model {
         Listing::of(self.view(), &self.fleet_screen, self.width, now)
     }
 
-    /// The title of the open page.
-    pub(super) fn page(&self) -> Option<String> {
-        let under = if self.pages.len() > 1 { "\u{2026} > " } else { "" };
-        self.wanted().map(|target| format!("{under}{target}"))
+    /// The open page is above another one.
+    pub(super) const fn is_nested(&self) -> bool {
+        self.pages.len() > 1
     }
 
     /// Handles a key.

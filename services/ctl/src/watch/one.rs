@@ -123,10 +123,10 @@ async fn follow(
         tokio::select! {
             read = meanwhile.until(notices.next(), session, screen) => {
                 let read = read?;
-                if is_named && read.is_after_a_gap {
-                    screen.show_missed(session, notices.missed(&read.notice).await)?;
-                }
-                screen.show(session, &read)?;
+                let is_listed = is_named
+                    && read.is_after_a_gap
+                    && screen.show_missed(session, notices.missed(&read.notice).await)?;
+                screen.show(session, &read, is_listed)?;
                 let is_last = is_last(&read.notice);
                 let is_met = goal.is_met(screen.verdict, screen.as_of);
                 if is_last || (is_met && hub.vouches(session, screen.verdict).await) {

@@ -105,40 +105,50 @@ impl WatchScreen {
         self.state.clone_from(&notice.state);
     }
 
-    /// Shows every change between the last notice that was confirmed and the one that follows. A hub that cannot list them
-    /// ends no watch.
+    /// Shows every change between the last notice that was confirmed and the one that follows; false if the hub cannot list
+    /// them, which ends no watch.
     pub(super) fn show_missed(
         &mut self,
         session: &mut Session<'_>,
         missed: Result<Vec<MissedAnswer>, AskError>,
-    ) -> Result<(), CtlError> {
+    ) -> Result<bool, CtlError> {
         let pages = match missed {
             Ok(pages) => pages,
             Err(error) => {
                 session
                     .terminal
                     .print_note(&format!("muster: cannot list what was missed: {}\n", chain(&error)));
-                return Ok(());
+                return Ok(false);
             }
         };
         if session.format == Format::Json && !session.is_redrawn() {
             for page in &pages {
                 session.terminal.print_json(&format!("{}\n", json!({ "missed": page })))?;
             }
-            return Ok(());
+            return Ok(true);
         }
         let lines = pages.iter().flat_map(render::changes::missed);
         if session.is_redrawn() {
             self.recent.extend(lines);
-            return Ok(());
+            return Ok(true);
         }
-        Ok(session.terminal.print(&lines.collect::<String>())?)
+        session.terminal.print(&lines.collect::<String>())?;
+        Ok(true)
     }
 
-    pub(super) fn show(&mut self, session: &mut Session<'_>, read: &Read) -> Result<(), CtlError> {
+    /// Shows a notice. People do not see its changes again if they are listed above it.
+    pub(super) fn show(
+        &mut self,
+        session: &mut Session<'_>,
+        read: &Read,
+        is_listed: bool,
+    ) -> Result<(), CtlError> {
         let Notice { state, .. } = &read.notice;
         let verdict = state.as_ref().and_then(|state| state.verdict);
-        let changes = render::notice::changes(&read.notice, self.verdict, verdict);
+        let mut changes = render::notice::changes(&read.notice, self.verdict, verdict);
+        if is_listed {
+            changes.clear();
+        }
         (self.verdict, self.as_of, self.state) = (verdict, Some(read.notice.as_of), state.clone());
         if session.is_redrawn() {
             self.recent.extend(changes);

@@ -1,12 +1,13 @@
 //! Creates the files that the containers need before they start, each once and in this order: keys and rights by
-//! `muster auth init`, a certificate, nats-server's configuration, all credentials, the repository.
+//! `muster auth init`, a certificate, nats-server's configuration, the files for devices that speak Margo's API, all
+//! credentials, the repository.
 //!
 //! A step is done once its last file exists; an interrupted one is repeated.
 
 use muster_identity::Role;
 
 use super::files::{ACCOUNTS, PUBLIC, SECRET, certify, copy};
-use super::{Lab, fleet, folder, keep, muster, site};
+use super::{Lab, devices, fleet, folder, keep, muster, site};
 use crate::config::lab::Prepare;
 use crate::error::Error;
 use crate::repository::Repository;
@@ -31,6 +32,7 @@ pub(crate) async fn run_once(config: &Prepare) -> Result<(), Error> {
     }
     certify(&config.names, &lab.hub(), &lab.authority())?;
     site::prepare(config).await?;
+    devices::prepare(lab).await?;
     let accounts = lab.auth().join(ACCOUNTS);
     copy(&accounts, &lab.hub().join(ACCOUNTS), PUBLIC)?;
     keep(&lab.hub().join("hub.conf"), &hub_config(!config.sites.is_empty()), PUBLIC)?;

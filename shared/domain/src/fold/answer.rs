@@ -10,7 +10,7 @@ use muster_contract::query::{
 };
 use muster_contract::state::cut;
 use muster_contract::status::LOOKED_AT_MAX;
-use muster_contract::view::{DeploymentView, Omitted, Standing};
+use muster_contract::view::{DeploymentView, Omitted, Retried, Standing};
 use muster_contract::{DeploymentId, DeviceKey, SiteId, Timestamp};
 
 use super::axes::RowCondition;
@@ -276,6 +276,7 @@ impl Fleet {
             generation: state.desired(),
             agent_version: state.capabilities.as_deref().map(|it| it.agent_version.to_string()),
             standings: device.standings(),
+            retried: device.retried(),
             incidents: anomalies.map_or(0, |anomalies| anomalies.incidents),
             unnumbered_quarantined: anomalies.map_or(0, |anomalies| anomalies.unnumbered_quarantined),
             token_ends_at: anomalies
@@ -323,6 +324,18 @@ impl<'q> DeviceFilter<'q> {
 }
 
 impl Device {
+    /// Its targets that are tried again after an error.
+    fn retried(&self) -> Retried {
+        let context = self.state.context();
+        let one = |row: &Row| match row.count_class(&context) {
+            CountClass::Target { attempts: attempts @ 1.., .. } => {
+                Retried { targets: 1, attempts: attempts.into() }
+            }
+            _ => Retried::default(),
+        };
+        self.rows.iter().map(one).fold(Retried::default(), Retried::plus)
+    }
+
     /// Whether any of its deployments counts for one of these codes.
     fn has_error(&self, codes: &BTreeSet<String>) -> bool {
         let context = self.state.context();

@@ -4,10 +4,22 @@ use std::collections::BTreeSet;
 
 use muster_contract::fact::Fact;
 use muster_contract::query::Query;
-use muster_contract::view::{DeploymentView, Standing, content_digest};
+use muster_contract::view::{DeploymentView, Freshness, Standing, content_digest};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 use super::{Entry, Pair, World, errors};
+
+/// What a naive count says of a standing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StandingFacts {
+    pub(crate) key: DeviceKey,
+    pub(crate) deployment: DeploymentId,
+    /// None if it is leaving.
+    pub(crate) standing: Option<Standing>,
+    pub(crate) freshness: Freshness,
+    pub(crate) known: bool,
+    pub(crate) overdue: bool,
+}
 
 impl World {
     /// The deployments that pass a question's `site`, `verdict` and `error`, counted at these sites alone.
@@ -30,6 +42,22 @@ impl World {
             view
         };
         views.filter(passes).map(bare).collect()
+    }
+
+    /// Each standing: its device and deployment, whether it is a target, known and overdue, where it stands if it is a target, and
+    /// how its device is heard.
+    pub(crate) fn standings(&self) -> Vec<StandingFacts> {
+        let facts = |pair: &Pair| StandingFacts {
+            key: pair.device.clone(),
+            deployment: pair.deployment.clone(),
+            standing: pair.is_target.then_some(pair.standing),
+            freshness: pair.freshness,
+            known: pair.known,
+            overdue: pair.is_target && pair.overdue,
+        };
+        let mut all: Vec<_> = self.pairs.iter().map(facts).collect();
+        all.sort();
+        all
     }
 
     /// When a standing of a device changed last, when it was heard last, and whether it has any standing.

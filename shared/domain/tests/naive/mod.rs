@@ -4,7 +4,7 @@
 mod errors;
 mod groups;
 #[allow(dead_code, reason = "only the test of lists asks for them")]
-mod lists;
+pub(crate) mod lists;
 mod times;
 
 use std::collections::{BTreeMap, BTreeSet};

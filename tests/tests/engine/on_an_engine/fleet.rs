@@ -10,8 +10,10 @@ use muster_simulator::http;
 use muster_simulator::hub::Hub;
 use muster_simulator::ledger::{self, Rebuild};
 use muster_tests::containers::{IMAGES, Stack, TAG, compose_command, docker, try_docker};
+use muster_tests::python::interpreter;
 use muster_tests::wait::within;
 use serde_json::Value;
+use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use super::observe;
@@ -39,6 +41,16 @@ const SERVICES: [&str; 11] = [
 ];
 /// An image at most. One of programs for debugging, as tests have them, is half as large again.
 const IMAGE_BYTES_MAX: u64 = if cfg!(debug_assertions) { 48 << 20 } else { 30 << 20 };
+
+/// Prints the status of one request over TLS with a client certificate.
+const ASK_AS_DEVICE: &str = "\
+import http.client, ssl, sys
+context = ssl.create_default_context(cafile=sys.argv[1])
+context.load_cert_chain(sys.argv[2], sys.argv[3])
+device = http.client.HTTPSConnection('127.0.0.1', int(sys.argv[4]), context=context, timeout=10)
+device.request('GET', '/api/v1/deployments')
+print(device.getresponse().status)
+";
 
 /// A canary, a quarter of the devices, then the rest.
 const ROLLOUT: &str = "\
@@ -165,6 +177,7 @@ async fn a_fleet_in_containers_converges_and_loses_nothing_under_all_faults() {
     observe::every_metric_that_is_looked_at_is_there(&fleet.stack);
     the_page_shows_the_fleet(&fleet).await;
     websocket_is_served(&fleet.stack).await;
+    margos_api_is_served(&fleet.stack).await;
     every_link_is_cut_for_a_while(&fleet).await;
     the_line_of_one_device_is_cut(&fleet).await;
     the_server_is_killed_and_started_again(&fleet).await;
@@ -238,6 +251,19 @@ async fn websocket_is_served(stack: &Stack) {
     let refused = http::get(addr, "/").await.map(|answer| (answer.status, answer.body));
     let is_tls = matches!(&refused, Ok((400, body)) if body.contains("HTTPS"));
     assert!(is_tls, "NATS by WebSocket over TLS does not answer at {addr}: {refused:?}");
+}
+
+/// The first device of the lab is a stranger with a certificate of the lab's authority, so the gateway answers 403.
+async fn margos_api_is_served(stack: &Stack) {
+    let authority = stack.copied("gateway", "/data/devices/ca.pem");
+    let [certificate, key] = ["press-1.pem", "press-1.key"]
+        .map(|name| stack.copied("admit", &format!("/data/vault/devices/{name}")));
+    let port = stack.published("MUSTER_MARGO_PORT").port().to_string();
+    let mut command = Command::new(interpreter());
+    command.args(["-c", ASK_AS_DEVICE]).args([&authority, &certificate, &key]).arg(port);
+    let output = command.output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said.trim(), "403", "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 async fn every_link_is_cut_for_a_while(fleet: &Fleet) {

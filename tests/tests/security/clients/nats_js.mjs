@@ -1,6 +1,7 @@
 // Reads in every way, with nats.js, shipped credentials and TLS. Prints the results as one line of JSON.
 //
 //     node nats_js.mjs EXAMPLES_FOLDER NAME --url URL --creds FILE --tls-ca FILE
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
@@ -9,11 +10,12 @@ const fromExamples = createRequire(`${folder}/package.json`);
 const { jetstream, jetstreamManager } = fromExamples("@nats-io/jetstream");
 const { Kvm } = fromExamples("@nats-io/kv");
 const { hub, newest, options } = await import(pathToFileURL(`${folder}/connect.js`));
+const { hub: hubOfPage } = await import(pathToFileURL(`${folder}/browser.js`));
 
 const SUBJECTS = ["muster.owner.>", "muster.quarantine.>"];
 const chosen = options("nats_js.mjs NAME");
 const [name] = chosen.words;
-const nc = await hub(chosen);
+const nc = chosen.url.startsWith("ws") ? await hubOfPage(chosen.url, readFileSync(chosen.creds, "utf8")) : await hub(chosen);
 const found = {};
 
 async function readLedger() {

@@ -1,13 +1,14 @@
 //! Prints a line for each notice of a subscription: the present, then every change.
 //!
 //! A notice is confirmed after it was printed, so a program that comes back under the same name continues after the last one
-//! that it confirmed: where notices were replaced meanwhile, it prints every change that it missed first. A live message only
+//! that it confirmed: it first prints every change that it missed, several of which one notice may cover. A live message only
 //! says that there is a new notice: the notice itself is read by direct get.
 //!
 //! Run it with `muster-example-notify night-shift --deployment web`.
 
 #![allow(clippy::print_stdout, reason = "it is a program for a terminal")]
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -54,17 +55,18 @@ async fn main() -> Result<()> {
     let wanted = deployment
         .map_or_else(|| json!({ "name": name }), |id| json!({ "name": name, "id": id, "waitFor": true }));
     let mut seen = ask(&client, "muster.notify.subscribe", &wanted).await?["seen"].as_u64();
-    let mut renewed_at = Instant::now();
+    let (mut renewed_at, mut connects) = (Instant::now(), 0);
     loop {
         let mut notice =
             newest(&client, "NOTICES", &format!("muster.notice.{name}")).await?.unwrap_or_default();
         if notice["number"].as_u64() > seen {
-            if notice["number"].as_u64() > seen.map(|seen| seen + 1) {
+            let now = (notice["number"].as_u64(), client.statistics().connects.load(Relaxed));
+            if seen > Some(0) && now != (seen.map(|seen| seen + 1), connects) {
                 missed(&client, &name, &notice).await?.iter().for_each(|line| println!("{line}"));
                 notice["changes"].take();
             }
             show(&notice);
-            (seen, renewed_at) = (notice["number"].as_u64(), Instant::now());
+            ((seen, connects), renewed_at) = (now, Instant::now());
             if notice["event"] == "ended" {
                 return Err("the subscription has ended".into());
             }

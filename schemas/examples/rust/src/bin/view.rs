@@ -13,8 +13,8 @@ use async_nats::Client;
 use async_nats::jetstream::{self, consumer::DeliverPolicy, consumer::pull::OrderedConfig};
 use clap::Parser;
 use futures_util::StreamExt as _;
-use muster_contract::view::content_digest;
 use muster_example::by_label::{Groups, apply, load, save, sums, table};
+use muster_example::digest::content_digest;
 use muster_example::hub::{HubArgs, Result, ask, digests};
 use serde_json::json;
 
@@ -34,7 +34,7 @@ async fn agrees(client: &Client, label: &str, seq: u64, groups: &Groups) -> Resu
     for (value, counts) in groups {
         let question = json!({ "label": label, "value": value, "atSeq": seq });
         let view = ask(client, "muster.query.group", &question).await?;
-        if sums(&view) != *counts || shown[format!("group.{label}.{value}")] != json!(content_digest(&view)) {
+        if sums(&view) != *counts || shown[format!("group.{label}.{value}")] != content_digest(&view) {
             return Ok(false);
         }
     }

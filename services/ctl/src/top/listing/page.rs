@@ -5,6 +5,7 @@ use muster_contract::incident::HubIncident;
 use muster_contract::query::{DeploymentAnswer, StandingLine};
 
 use super::{Listing, is_found, known};
+use crate::names::ShownNames;
 use crate::render;
 use crate::render::colour::{self, BAD, BOLD, UNSURE, styled};
 use crate::render::deployment::{converged, standing_rows};
@@ -17,22 +18,36 @@ use crate::top::view::{Content, Target};
 const ERRORS_MAX: usize = 3;
 
 /// The page of an answer.
-pub(super) fn page(content: &Part<Content>, filter: &str, width: usize, now: Timestamp) -> Listing {
+pub(super) fn page(
+    content: &Part<Content>,
+    names: &ShownNames,
+    filter: &str,
+    width: usize,
+    now: Timestamp,
+) -> Listing {
     let frame = Frame { now, then: None, width: Some(width) };
     known(content, now, |content| match content {
         Content::Deployment(answer) => deployment(answer, filter, frame),
         Content::Why(answer) => {
             let hub = render::hearing::lines(&answer.hub, now);
-            Listing::text(&(hub + &render::why::answer(answer, true, frame)), filter)
+            let mut shown = answer.clone();
+            names.rename(&mut shown.deployment);
+            Listing::text(&(hub + &render::why::answer(&shown, true, frame)), filter)
         }
         Content::Device(answer) => {
             let hub = render::hearing::lines(&answer.hub, now);
-            Listing::text(&(hub + &render::device::one(answer, frame)), filter)
+            let mut shown = answer.clone();
+            shown.deployments.iter_mut().for_each(|line| names.rename(&mut line.deployment));
+            Listing::text(&(hub + &render::device::one(&shown, frame)), filter)
         }
         Content::Rollout(rollouts) if rollouts.is_empty() => {
             Listing::text("No rollout governs the deployment any more.", filter)
         }
-        Content::Rollout(rollouts) => Listing::text(&render::rollout::show(rollouts, frame), filter),
+        Content::Rollout(rollouts) => {
+            let mut shown = rollouts.clone();
+            shown.iter_mut().for_each(|rollout| names.rename(&mut rollout.deployment));
+            Listing::text(&render::rollout::show(&shown, frame), filter)
+        }
     })
 }
 

@@ -1,6 +1,7 @@
 //! Query parameters: the flags of `muster` in camelCase, read into a question for a service. An unknown parameter is
 //! refused with similar known ones; a value is checked by the service that takes it, unless it is no number or time.
 
+use muster_client::time::{Side, time_at};
 use muster_contract::Timestamp;
 use muster_contract::near::near;
 use serde_json::{Map, Value, json};
@@ -38,9 +39,9 @@ pub(crate) enum Kind {
     Number,
     /// `true` or `false`.
     Flag,
-    /// A time, or how long ago.
+    /// A time: a timestamp, how long ago, or a word such as `yesterday`.
     Time,
-    /// A time, how long ago, or a sequence of LEDGER.
+    /// A time or a sequence of LEDGER.
     Point,
 }
 
@@ -151,38 +152,21 @@ fn read(param: &Param, value: &str, now: Timestamp) -> Result<Value, Problem> {
         Kind::Words => Ok(json!(value.split(',').collect::<Vec<_>>())),
         Kind::Number => value.parse::<u64>().map(Value::from).map_err(|_| refuse("is no number")),
         Kind::Flag => value.parse::<bool>().map(Value::from).map_err(|_| refuse("must be true or false")),
-        Kind::Time => Ok(json!(moment(value, now).ok_or_else(|| refuse(TIME_RULE))?)),
+        Kind::Time => Ok(json!(time_at(value, now, Side::Past).map_err(|rule| refuse(&rule))?)),
         Kind::Point => match value.parse::<u64>() {
             Ok(seq) => Ok(json!({ "atSeq": seq })),
             Err(_) => {
-                let at = moment(value, now);
-                let at = at.ok_or_else(|| {
-                    refuse("is no sequence of LEDGER, and no time such as 2026-11-20T10:00:00Z or 2h")
-                })?;
+                let at = time_at(value, now, Side::Past);
+                let at = at.map_err(|rule| refuse(&format!("is no sequence of LEDGER, and {rule}")))?;
                 Ok(json!({ "at": at }))
             }
         },
     }
 }
 
-const TIME_RULE: &str =
-    "must be a time such as 2026-11-20T10:00:00Z, or how long ago, such as 90s, 15m, 2h or 3d";
-
-/// Reads a time, or how long ago.
+/// Reads a time of the past.
 pub(crate) fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
-    let ago = || {
-        let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-        let seconds: i64 = match unit {
-            "s" => 1,
-            "m" => 60,
-            "h" => 60 * 60,
-            "d" => 24 * 60 * 60,
-            _ => return None,
-        };
-        let number = u32::try_from(number.parse::<u64>().ok()?).ok()?;
-        Timestamp::from_second(now.as_second().checked_sub(i64::from(number).checked_mul(seconds)?)?).ok()
-    };
-    text.parse().ok().or_else(ago)
+    time_at(text, now, Side::Past).ok()
 }
 
 fn unknown(name: &str, known: &[Param]) -> Problem {
@@ -219,6 +203,17 @@ mod tests {
             "from": {"at": "2026-11-20T08:00:00Z"}});
         assert_eq!(asked, wanted);
         assert_eq!(question("since=4711").unwrap(), json!({"from": {"atSeq": 4711}}));
+        for (text, at) in [
+            ("now", "2026-11-20T10:00:00Z"),
+            ("today", "2026-11-20T00:00:00Z"),
+            ("yesterday", "2026-11-19T00:00:00Z"),
+            ("90s", "2026-11-20T09:58:30Z"),
+            ("3d", "2026-11-17T10:00:00Z"),
+            ("2026-11-20T09:00:00Z", "2026-11-20T09:00:00Z"),
+        ] {
+            let asked = question(&format!("since={text}")).unwrap();
+            assert_eq!(asked, json!({"from": {"at": at}}), "as on the command line: {text}");
+        }
     }
 
     #[test]
@@ -230,7 +225,8 @@ mod tests {
             ("limit=x", "no number"),
             ("limit=1&limit=2", "twice"),
             ("site=", "empty"),
-            ("since=tomorrow", "no time"),
+            ("since=tomorrow", "must be a time"),
+            ("since=2w", "no sequence of LEDGER"),
         ] {
             let problem = question(query).unwrap_err();
             assert!(problem.status == 400 && problem.detail.contains(words), "{}", problem.detail);

@@ -112,6 +112,7 @@ impl FilteredRow<'_> {
             ready_status: part.ready.filter(|_| axis != Some(Axis::Deployed)),
             axes: self.scan.axes(part),
             message: cut(self.component_message(part), VIEW_MESSAGE_BYTES_MAX),
+            retry: self.retry_of(part).map(Retry::summary).filter(|_| self.age == Age::Now),
             changed_at: self.changed_at(),
         }
     }
@@ -124,10 +125,13 @@ impl FilteredRow<'_> {
         message(&self.device.state, self.row, self.scan)
     }
 
+    fn retry_of(&self, part: &ComponentCondition<'_>) -> Option<&Retry> {
+        self.row.report.as_ref().and_then(|report| report.retry_of(part.name))
+    }
+
     fn component_message(&self, part: &ComponentCondition<'_>) -> String {
         let error = self.row.report.as_ref().and_then(|report| report.component_error(part.name));
-        let retry = self.row.report.as_ref().and_then(|report| report.retry_of(part.name));
-        match (error, retry, part.state) {
+        match (error, self.retry_of(part), part.state) {
             (Some(error), None, Some(State::Failed)) => return format!("{}: {}", error.code, error.message),
             (_, Some(retry), Some(state)) => {
                 let (tried, error) = (retry.summary(), &retry.last_error);

@@ -63,6 +63,7 @@ impl Fleet {
         let count = aggregate.definition.count;
         let shown = aggregate.groups.iter().take(VIEW_GROUPS_MAX);
         let groups = shown.map(|(name, cell)| NamedPart { name: name.to_string(), part: cell.part(count) });
+        let words = || aggregate.total.group.verdict().words(aggregate.total.group.heard());
         let by_label = matches!(aggregate.definition.group_by, Some(GroupBy::Label(_)));
         DefinedView {
             api_version: Default::default(),
@@ -77,6 +78,7 @@ impl Fleet {
             without: by_label.then(|| aggregate.without.part(count)),
             omitted: aggregate.omitted(),
             hub: self.hub_hearing(&aggregate.unheard),
+            message: if count == Counted::Standings { words() } else { String::new() },
             digest: unsigned(),
         }
     }
