@@ -171,7 +171,7 @@ impl World {
             }
             Effect::FixEpoch => self.fix_epoch(device)?,
             Effect::SendHeartbeat(heartbeat) => {
-                let bytes = to_bytes(&heartbeat);
+                let bytes = heartbeat.to_short_bytes().unwrap_or_else(|| to_bytes(&heartbeat));
                 self.devices[device].beaten_over = self.devices[device].connection;
                 self.feed_relay(device, Input::Written(bytes.len() + HEADER_BYTES));
                 self.up(device, Upward::Beat(bytes.into()));

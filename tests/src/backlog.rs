@@ -130,6 +130,7 @@ impl Backlog {
             missing: SeqRanges::new(),
             refused: Vec::new(),
             batches: [ZSTD, ZSTD_REPORTS_1].map(str::to_owned).into(),
+            generation: None,
         };
         self.outbox.receive(receipt, Timestamp::now()).await.unwrap();
     }

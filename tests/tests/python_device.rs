@@ -173,8 +173,16 @@ impl Hub {
 
     async fn receive(&self, epoch: Epoch, through: u64, missing: SeqRanges) {
         let (api_version, kind) = (Default::default(), Default::default());
-        let receipt =
-            Receipt { api_version, kind, epoch, through, missing, refused: Vec::new(), batches: Vec::new() };
+        let receipt = Receipt {
+            api_version,
+            kind,
+            epoch,
+            through,
+            missing,
+            refused: Vec::new(),
+            batches: Vec::new(),
+            generation: None,
+        };
         self.publish(&subjects::receipt(&self.key), &receipt).await;
     }
 

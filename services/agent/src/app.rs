@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::capabilities::Probe;
-use crate::config::{Config, PING_INTERVAL_MAX, PINGS_PER_HEARTBEAT, RuntimeKind};
+use crate::config::{Config, RuntimeKind};
 use crate::connection::ConnectionSupervisor;
 use crate::db::{self, Db, Migration, Schema};
 use crate::error::{RunError, StartError};
@@ -38,6 +38,7 @@ use crate::follow::Follower;
 use crate::follow::refusal::CurrentRefusal;
 use crate::identity;
 use crate::join::Enrolment;
+use crate::link_check;
 use crate::metrics::{self, Metrics};
 use crate::outbox::{self, Outbox, Summary};
 use crate::reconcile::{CurrentDesired, Reconciler, Settings};
@@ -359,6 +360,9 @@ fn spawn_follower(
         rejected_credential: None,
         has_read_failed: false,
         is_identity_duplicate: false,
+        token: shared.token.subscribe(),
+        hub_compares: false,
+        reminded_at: None,
         read_again_at: None,
     };
     supervisor.spawn(Stage::Intake, "follow", follower.run(supervisor.token(Stage::Intake)));
@@ -398,7 +402,8 @@ fn spawn_relay(
         creds: credentials(config),
         tls_ca: config.common.tls_ca.clone(),
         reconnect_max: config.reconnect_max,
-        ping_interval: PING_INTERVAL_MAX.min(config.heartbeat / PINGS_PER_HEARTBEAT),
+        ping_interval: config.ping.unwrap_or_else(|| link_check::ping_interval(config.heartbeat)),
+        unacknowledged_max: config.ping.is_none().then(|| link_check::unacknowledged_max(config.heartbeat)),
         ..BusConfig::device(config.common.nats_url.as_str(), &config.device)
     };
     LinkHealth::register(supervisor.health()).follow_each(connected.subscribe());

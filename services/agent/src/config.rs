@@ -11,8 +11,6 @@ use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
 use muster_contract::{DeviceId, DeviceKey};
 use muster_service::{Common, CommonArgs, Problems};
 
-use muster_bus::config::PINGS_UNTIL_LOST;
-
 use self::packages::PackageArgs;
 use crate::attempts::CrashLoopRule;
 use crate::name;
@@ -27,15 +25,11 @@ use crate::schedule::{DailyWindow, Schedule, WINDOWS_MAX};
 pub mod kubernetes;
 mod packages;
 
-/// Pings between two heartbeats: a link that no longer answers is found within two heartbeats.
-pub const PINGS_PER_HEARTBEAT: u32 = 2;
-/// Longest time between two pings, for devices with rare heartbeats: each ping costs an idle device traffic.
-pub const PING_INTERVAL_MAX: Duration = Duration::from_secs(150);
-
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const HEARTBEAT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
 const RECONNECT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
+const PING_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(50)..=HOUR;
 const POLL_BOUNDS: RangeInclusive<Duration> = SECOND..=Duration::from_secs(24 * 60 * 60);
 const RETRY_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60);
 /// One failure is no crash loop; a rule that requires more failures than this would never apply.
@@ -55,7 +49,6 @@ const _: () = {
     assert!(*ROWS_BOUNDS.start() > 2 * DEPLOYMENTS_PER_DEVICE_MAX as u64);
     assert!(BYTES_LEAST > (BODY_BYTES_MAX * DEPLOYMENTS_PER_DEVICE_MAX) as u64);
     assert!(OWN_LABELS_MAX * OWN_LABEL_BYTES_MAX * 2 < BODY_BYTES_MAX);
-    assert!(PINGS_UNTIL_LOST < 2 * PINGS_PER_HEARTBEAT);
     assert!(SECOND.as_millis() > HEARTBEAT_BOUNDS.start().as_millis());
 };
 
@@ -128,9 +121,15 @@ pub struct Args {
     #[arg(long, env = "MUSTER_UPLINK_LIMIT", value_name = "RATE")]
     pub uplink_limit: Option<String>,
 
-    /// Time between two reads of the stored desired state; the hub also pushes changes
-    #[arg(long, env = "MUSTER_POLL_INTERVAL", value_name = "DURATION", default_value = "60s")]
-    pub poll_interval: String,
+    /// Time between two reads of the stored desired state, beside the changes that the hub pushes; without it 6 h, or 60 s
+    /// if the hub does not notice a device that holds an older one
+    #[arg(long, env = "MUSTER_POLL_INTERVAL", value_name = "DURATION")]
+    pub poll_interval: Option<String>,
+
+    /// Time between two pings of a quiet connection, for a hub behind a proxy that acknowledges in its place: half a
+    /// heartbeat then finds a dead hub within two heartbeats
+    #[arg(long, env = "MUSTER_PING_INTERVAL", value_name = "DURATION")]
+    pub ping_interval: Option<String>,
 
     /// Hours in which the device accepts new desired state, such as 22:00-06:00; several, or separated by commas
     #[arg(long, env = "MUSTER_POLLING_HOURS", value_name = "HH:MM-HH:MM [ZONE]", value_delimiter = ',')]
@@ -240,8 +239,10 @@ pub struct Config {
     pub reconnect_max: Duration,
     /// The rate that reports may use, if there is a limit.
     pub uplink_limit: Option<Rate>,
-    /// Time between two reads of the stored desired state.
-    pub poll: Duration,
+    /// Time between two reads of the stored desired state, if it is set.
+    pub poll: Option<Duration>,
+    /// Time between two pings, if it is set.
+    pub ping: Option<Duration>,
     /// Polling hours and downtimes.
     pub schedule: Schedule,
     /// The retries of failed workloads.
@@ -292,7 +293,8 @@ impl Args {
             problems.optional("--uplink-limit", self.uplink_limit.as_deref(), |problems, flag, text| {
                 rate(problems, flag, text, heartbeat.map(|heartbeat| (heartbeat, self.heartbeat.as_str())))
             });
-        let poll = problems.duration("--poll-interval", &self.poll_interval, POLL_BOUNDS);
+        let poll = interval(problems, "--poll-interval", self.poll_interval.as_deref(), POLL_BOUNDS);
+        let ping = interval(problems, "--ping-interval", self.ping_interval.as_deref(), PING_BOUNDS);
         let polling = windows(problems, "--polling-hours", &self.polling_hours);
         let downtime = windows(problems, "--downtime", &self.downtime);
         let failures =
@@ -317,12 +319,23 @@ impl Args {
             reconnect_max: reconnect_max?,
             uplink_limit: uplink_limit?,
             poll: poll?,
+            ping: ping?,
             schedule: Schedule { polling: polling?, downtime: downtime? },
             retry: retry?,
             outbox: Limits { rows: rows?, bytes: bytes? },
             packages: packages?,
         })
     }
+}
+
+/// Parses an interval, if it is set.
+fn interval(
+    problems: &mut Problems,
+    flag: &'static str,
+    text: Option<&str>,
+    bounds: RangeInclusive<Duration>,
+) -> Option<Option<Duration>> {
+    problems.optional(flag, text, |problems, flag, text| problems.duration(flag, text, bounds))
 }
 
 /// Parses a runtime, and refuses one that the program does not have.

@@ -46,7 +46,17 @@ use crate::outbox::{Outbox, ReceiptOutcome};
 use crate::reconcile::CurrentDesired;
 use crate::schedule::SchedulePhase;
 use crate::store::{self, AcceptedDesired};
+use crate::token::CurrentToken;
 
+/// Time between two reads of the stored documents while the hub may not notice that this device holds an older one.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// The same while the hub compares heartbeats with the desired state: a lost push is then noticed with the next heartbeat, and each
+/// read costs an idle device kilobytes.
+const POLL_INTERVAL_COMPARED: Duration = Duration::from_secs(6 * 60 * 60);
+/// Reads at least within the lifetime of the device's token, whose renewal they find if its push was lost.
+const POLLS_PER_TOKEN: u32 = 20;
+/// Least time between two reads that receipts cause. A device that refuses its desired state holds an older one for long.
+const REMINDED_INTERVAL: Duration = Duration::from_secs(60);
 /// Relative jitter of the time between two reads.
 const READ_JITTER: f64 = 0.2;
 /// Time over which the first reads of a fleet spread when its polling hours begin, unless it polls more often.
@@ -55,6 +65,7 @@ const OPENING_SPREAD: Duration = Duration::from_secs(60);
 const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(250), max: Duration::from_secs(5) };
 
 const _: () = assert!(RETRY.max.as_secs() < OPENING_SPREAD.as_secs());
+const _: () = assert!(POLL_INTERVAL.as_secs() < POLL_INTERVAL_COMPARED.as_secs());
 
 /// How a desired state came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +84,8 @@ pub(crate) struct Follower {
     pub(crate) connected: watch::Receiver<Option<Bus>>,
     /// The phase of the schedule.
     pub(crate) phase: watch::Receiver<SchedulePhase>,
-    /// Time between two reads of the stored documents.
-    pub(crate) poll: Duration,
+    /// Time between two reads of the stored documents, if it is set.
+    pub(crate) poll: Option<Duration>,
     /// The database, which stores the accepted desired state.
     pub(crate) db: Db,
     /// The outbox, which applies receipts.
@@ -105,6 +116,12 @@ pub(crate) struct Follower {
     pub(crate) has_read_failed: bool,
     /// Another device uses this one's name: logged once until the hub accepts something from this one again.
     pub(crate) is_identity_duplicate: bool,
+    /// The term of the device's token: a short one is read more often.
+    pub(crate) token: watch::Receiver<CurrentToken>,
+    /// The hub compares heartbeats with the desired state, by its last receipt.
+    pub(crate) hub_compares: bool,
+    /// When a receipt last caused a read.
+    pub(crate) reminded_at: Option<Instant>,
     /// When the stored documents are read although no interval ended: a new epoch may begin then, if the hub still knows more, or a
     /// pushed document was rejected.
     pub(crate) read_again_at: Option<Instant>,
@@ -164,7 +181,7 @@ impl Follower {
                     None => return,
                 },
                 Ok(()) = self.phase.changed() => {
-                    let spread = OPENING_SPREAD.min(self.poll).mul_f64(self.rng.f64());
+                    let spread = OPENING_SPREAD.min(self.poll_interval()).mul_f64(self.rng.f64());
                     next_read = next_read.min(Instant::now() + spread);
                 }
                 () = sleep_until(next_read) => {
@@ -184,7 +201,7 @@ impl Follower {
         // The receipt comes first: the epoch of a new database waits for it.
         let receipt = bus.last(stream::DOWNLINK, &subjects::receipt(&self.device)).await?;
         let is_stored = match receipt {
-            Some(message) => self.receipt(&message.payload).await,
+            Some(message) => self.receipt(&message.payload, Origin::Stored).await,
             None => true,
         };
         if is_stored {
@@ -214,7 +231,15 @@ impl Follower {
         if std::mem::take(&mut self.has_read_failed) {
             tracing::info!("can read desired states again");
         }
-        self.poll.mul_f64(1.0 + READ_JITTER * (2.0 * self.rng.f64() - 1.0))
+        self.poll_interval().mul_f64(1.0 + READ_JITTER * (2.0 * self.rng.f64() - 1.0))
+    }
+
+    fn poll_interval(&self) -> Duration {
+        let lifetime = (*self.token.borrow()).map(|token| token.ends_at.duration_since(token.issued_at));
+        let lifetime =
+            lifetime.and_then(|lifetime| Duration::try_from(lifetime).ok()).unwrap_or(Duration::MAX);
+        let compared = POLL_INTERVAL_COMPARED.min(lifetime / POLLS_PER_TOKEN).max(POLL_INTERVAL);
+        self.poll.unwrap_or(if self.hub_compares { compared } else { POLL_INTERVAL })
     }
 
     fn after_failure(&mut self, error: &ReadError, delays: &mut FullJitter) -> Duration {
@@ -235,7 +260,7 @@ impl Follower {
                 self.desired(message.payload, Origin::Pushed).await;
             }
         } else if message.subject == subjects::receipt(&self.device) {
-            _ = self.receipt(&message.payload).await;
+            _ = self.receipt(&message.payload, Origin::Pushed).await;
         } else if message.subject == subjects::credential(&self.device) {
             self.credential(message.payload).await;
         } else {
@@ -294,7 +319,7 @@ impl Follower {
     }
 
     /// Applies a receipt; false if the outbox could not store it.
-    async fn receipt(&mut self, payload: &[u8]) -> bool {
+    async fn receipt(&mut self, payload: &[u8], origin: Origin) -> bool {
         let receipt: Receipt = match decode::parse(payload) {
             Ok(receipt) => receipt,
             Err(refusal) => {
@@ -302,6 +327,10 @@ impl Follower {
                 return true;
             }
         };
+        self.hub_compares = receipt.generation.is_some();
+        if origin == Origin::Pushed {
+            self.reminded(receipt.generation);
+        }
         let (epoch, refused) = (receipt.epoch, receipt.refused.clone());
         match self.outbox.receive(receipt, self.clock.now()).await {
             Ok(outcome) => {
@@ -317,6 +346,17 @@ impl Follower {
                 log_not_received(&error);
                 false
             }
+        }
+    }
+
+    /// Reads the desired state at once if the hub knows a newer one than this device holds: its push was lost.
+    fn reminded(&mut self, newest: Option<u64>) {
+        let held = self.accepted.as_ref().map_or(0, |accepted| accepted.generation.get());
+        let now = Instant::now();
+        let is_recent = self.reminded_at.is_some_and(|at| now - at < REMINDED_INTERVAL);
+        if newest.is_some_and(|newest| newest > held) && !is_recent && self.may_poll() {
+            self.reminded_at = Some(now);
+            self.read_again_at = Some(now);
         }
     }
 

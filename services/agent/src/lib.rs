@@ -17,6 +17,7 @@ pub mod connection;
 mod error;
 mod identity;
 mod join;
+mod link_check;
 mod name;
 pub mod package;
 pub mod schedule;

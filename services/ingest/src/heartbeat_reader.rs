@@ -5,7 +5,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use muster_bus::{Bus, Delivery, LastReceived, ReadError, Replay, Start};
 use muster_contract::DeviceKey;
-use muster_contract::decode;
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::{self, origin, stream};
 use muster_service::retry::retry_with;
@@ -71,7 +70,7 @@ impl HeartbeatReader {
 /// The sender of a heartbeat, and the heartbeat if it can be parsed. `None` if the sender's name is no identifier.
 pub(crate) fn parse(subject: &str, payload: &[u8]) -> Option<(DeviceKey, Option<Heartbeat>)> {
     let key = origin(subject)?.device.ok()?;
-    match decode::parse::<Heartbeat>(payload) {
+    match Heartbeat::parse(payload) {
         Ok(beat) => Some((key, Some(beat))),
         Err(refusal) => {
             tracing::debug!(device.site = %key.site, device.id = %key.device, %refusal, "cannot parse a heartbeat");

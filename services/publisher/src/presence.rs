@@ -4,7 +4,7 @@
 use muster_bus::Delivery;
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::{origin, stream};
-use muster_contract::{DeviceKey, Generation, decode};
+use muster_contract::{DeviceKey, Generation};
 
 use crate::announce::AnnouncerHandle;
 use crate::published::plausible_generation;
@@ -30,7 +30,7 @@ impl StreamListener for Heartbeats {
 /// The generation of a device; `None` before its first, and for an unreadable heartbeat, which ingest quarantines.
 fn generation(delivery: &Delivery) -> Option<(DeviceKey, Generation)> {
     let key = origin(&delivery.subject)?.device.ok()?;
-    let beat: Heartbeat = decode::parse(&delivery.payload).ok()?;
+    let beat = Heartbeat::parse(&delivery.payload).ok()?;
     Some((key, plausible_generation(beat.generation)?))
 }
 
@@ -50,6 +50,8 @@ mod tests {
             let said = generation(&delivery).map(|(key, at)| (key.to_string(), at.get()));
             assert_eq!(said, wanted.map(|at| ("a/one".to_owned(), at)));
         }
+        let short = Delivery::new("muster.presence.3.a.one", "[1,0,12]", 1, Timestamp::UNIX_EPOCH);
+        assert_eq!(generation(&short).map(|(_, at)| at.get()), Some(12));
         let garbage = Delivery::new("muster.presence.3.a.one", "no", 1, Timestamp::UNIX_EPOCH);
         assert_eq!(generation(&garbage), None);
     }

@@ -58,6 +58,9 @@ pub struct BusConfig {
     pub message_bytes_max: usize,
     /// Time between two pings.
     pub ping_interval: Duration,
+    /// How long sent bytes may stay without the kernel's acknowledgement before a new connection is made; `None`: only pings find
+    /// a half-open link. For a process with one connection to its servers.
+    pub unacknowledged_max: Option<Duration>,
     /// `max_bytes` of UPLINK if `converge` creates it; smaller on small disks.
     pub uplink_bytes_max: u64,
     /// `max_bytes` of LEDGER if `converge` creates it.
@@ -82,6 +85,7 @@ impl BusConfig {
             client_capacity: SERVICE_CLIENT_CAPACITY,
             message_bytes_max: SERVER_PAYLOAD_MIN,
             ping_interval: PING_INTERVAL,
+            unacknowledged_max: None,
             uplink_bytes_max: UPLINK_BYTES_MAX,
             ledger_bytes_max: LEDGER_BYTES_MAX,
             replicas: 1,

@@ -22,6 +22,7 @@ use crate::login::ClientCertificate;
 use crate::renew::{InUse, Renewal};
 use crate::replies::Replies;
 use crate::requester::OwnReplies;
+use crate::unacknowledged;
 use crate::version::{SERVER_RULE, is_acceptable};
 use crate::wire::Wire;
 
@@ -205,6 +206,10 @@ async fn open(
         let (client, check_interval, clock) =
             (client.clone(), config.creds_check_interval, Arc::new(SystemClock));
         tokio::spawn(Renewal { client, path, in_use, check_interval, clock }.run(stop.clone()));
+    }
+    if let Some(patience) = config.unacknowledged_max {
+        let ports = servers.iter().map(ServerAddr::port).collect();
+        tokio::spawn(unacknowledged::watch(client.clone(), ports, patience, stop.clone()));
     }
     let (silence, _tasks) = (Silence::new(), stop.drop_guard());
     let BusConfig { message_bytes_max, uplink_bytes_max, ledger_bytes_max, replicas, .. } = *config;

@@ -35,6 +35,7 @@ mod responder;
 mod serve;
 mod snapshot;
 pub mod topology;
+pub mod unacknowledged;
 mod upgrade;
 pub mod version;
 mod view_writer;

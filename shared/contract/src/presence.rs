@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::decode::{Document, Violation};
+use crate::decode::{self, Document, Refusal, Violation};
 use crate::desired_refusal::DesiredRefusal;
 use crate::ids::Epoch;
 use crate::limits::COUNTER_MAX;
@@ -72,6 +72,39 @@ struct Brief<'a> {
 }
 
 impl Heartbeat {
+    /// Parses a heartbeat: an object, or the short form of [`Heartbeat::to_short_bytes`].
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the field and the rule.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+        let Some((epoch, head, generation)) = short_numbers(bytes) else { return decode::parse(bytes) };
+        let beat = Self {
+            api_version: ApiVersion::V1,
+            kind: Default::default(),
+            epoch,
+            head,
+            unsent: 0,
+            oldest_unsent_at: None,
+            generation,
+            agent_version: String::new(),
+            storing: true,
+            refused: None,
+            token: None,
+        };
+        beat.check().map_err(|violation| Refusal::Rule { kind: Self::KIND, violation })?;
+        Ok(beat)
+    }
+
+    /// Serialises the heartbeat as `[epoch,head,generation]`; `None` if another field says more than its absence. Most heartbeats
+    /// of an idle device are like that, and the names of the fields would be most of their bytes.
+    pub fn to_short_bytes(&self) -> Option<Vec<u8>> {
+        let Self { epoch, head, unsent, oldest_unsent_at, generation, storing, ref refused, token, .. } =
+            *self;
+        let says_more =
+            unsent > 0 || oldest_unsent_at.is_some() || !storing || refused.is_some() || token.is_some();
+        (!says_more).then(|| format!("[{epoch},{head},{generation}]").into_bytes())
+    }
+
     /// Serialises the heartbeat without the fields that the hub knows from the subject and the device's capabilities.
     pub fn to_brief_bytes(&self) -> Vec<u8> {
         let Self { epoch, head, unsent, oldest_unsent_at, generation, storing, ref refused, token, .. } =
@@ -81,6 +114,11 @@ impl Heartbeat {
         // Numbers and times are always JSON.
         serde_json::to_vec(&brief).unwrap_or_default()
     }
+}
+
+/// The numbers of a heartbeat in the short form.
+fn short_numbers(bytes: &[u8]) -> Option<(Epoch, u64, u64)> {
+    bytes.starts_with(b"[").then(|| serde_json::from_slice(bytes).ok()).flatten()
 }
 
 impl Document for Heartbeat {
@@ -117,6 +155,29 @@ mod tests {
             let whole = Heartbeat { agent_version: "1".to_owned(), ..beat };
             assert_eq!(decode::parse::<Heartbeat>(&decode::to_bytes(&whole)).unwrap(), whole);
             assert_eq!(whole.to_brief_bytes(), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_short_heartbeat_is_read_as_the_whole_one_and_holds_nothing_unusual() {
+        let text = "[1795734776,16,3]";
+        let beat = Heartbeat::parse(text.as_bytes()).unwrap();
+        assert_eq!((beat.epoch.get(), beat.head, beat.generation), (1_795_734_776, 16, 3));
+        assert_eq!(beat.to_short_bytes().unwrap(), text.as_bytes());
+        assert_eq!(Heartbeat::parse(&beat.to_brief_bytes()).unwrap(), beat);
+        let term = TokenTerm { issued_at: Timestamp::UNIX_EPOCH, ends_at: Timestamp::UNIX_EPOCH };
+        for unusual in [
+            Heartbeat { unsent: 1, ..beat.clone() },
+            Heartbeat { storing: false, ..beat.clone() },
+            Heartbeat { token: Some(term), ..beat.clone() },
+            Heartbeat { oldest_unsent_at: Some(Timestamp::UNIX_EPOCH), ..beat.clone() },
+        ] {
+            assert_eq!(unusual.to_short_bytes(), None, "{unusual:?}");
+        }
+        for bad in
+            ["[0,16,3]", "[1,16]", "[1,16,3,4]", "[1,9007199254740992,3]", "[1,-1,3]", "[", "[1,16,3]x", "{}"]
+        {
+            assert!(Heartbeat::parse(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 

@@ -36,6 +36,11 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = BATCH_ENCODINGS_MAX))]
     pub batches: Vec<String>,
+    /// Generation of the newest desired state of this device that the hub knows; 0 for none. A hub that names it reads short
+    /// heartbeats and compares their generation with it: a device that holds an older one gets a receipt, and then reads its
+    /// desired state. Absent from an older hub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
 }
 
 /// Numbers that arrived and that the hub could not store, for one reason.

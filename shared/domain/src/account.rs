@@ -266,6 +266,7 @@ impl ReportAccount {
             missing,
             refused: Vec::new(),
             batches: Vec::new(),
+            generation: None,
         })
     }
 

@@ -99,7 +99,8 @@ impl Hub {
             heartbeat: Duration::from_millis(200),
             reconnect_max: Duration::from_millis(100),
             uplink_limit: None,
-            poll: Duration::from_secs(60),
+            poll: Some(Duration::from_secs(60)),
+            ping: None,
             schedule: muster_agent::schedule::Schedule::default(),
             retry: muster_agent::reconcile::RetryPolicy {
                 min: Duration::from_millis(10),

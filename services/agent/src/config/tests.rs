@@ -30,7 +30,7 @@ fn three_settings_are_enough() {
     assert_eq!(config.heartbeat, muster_contract::limits::HEARTBEAT);
     assert_eq!(config.reconnect_max, muster_contract::limits::RECONNECT_MAX);
     assert_eq!(config.outbox, Limits::default());
-    assert_eq!((config.uplink_limit, config.poll), (None, Duration::from_secs(60)));
+    assert_eq!((config.uplink_limit, config.poll), (None, None));
     assert!(config.schedule.is_empty());
     assert_eq!(
         config.labels.into_iter().collect::<Vec<_>>(),

@@ -19,7 +19,7 @@ async fn follower(dir: &std::path::Path) -> Follower {
         device,
         connected: watch::channel(None).1,
         phase: watch::channel(SchedulePhase::Open).1,
-        poll: Duration::from_secs(60),
+        poll: None,
         db,
         outbox,
         clock: Arc::new(ManualClock::at(Timestamp::from_second(1_800_000_000).unwrap())),
@@ -35,6 +35,9 @@ async fn follower(dir: &std::path::Path) -> Follower {
         refused_reports: Vec::new(),
         has_read_failed: false,
         is_identity_duplicate: false,
+        token: watch::channel(None).1,
+        hub_compares: false,
+        reminded_at: None,
         read_again_at: None,
     }
 }
@@ -64,16 +67,45 @@ async fn a_receipt_of_another_epoch_refuses_no_report_of_this_one() {
         missing: SeqRanges::span(1, 1),
         refused: refused.clone(),
         batches: Vec::new(),
+        generation: None,
     };
-    assert!(follower.receipt(&to_bytes(&receipt(Epoch::FIRST))).await);
+    assert!(follower.receipt(&to_bytes(&receipt(Epoch::FIRST)), Origin::Pushed).await);
     assert_eq!(follower.refused_reports, [], "of an earlier epoch");
     follower
         .outbox
         .read(crate::outbox::ReadRequest { rows: 1, bytes: 1, ..Default::default() })
         .await
         .unwrap();
-    assert!(follower.receipt(&to_bytes(&receipt(epoch))).await);
+    assert!(follower.receipt(&to_bytes(&receipt(epoch)), Origin::Pushed).await);
     assert_eq!(follower.refused_reports, refused);
+}
+
+#[tokio::test]
+async fn a_receipt_that_names_a_newer_desired_state_causes_a_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut follower = follower(dir.path()).await;
+    let receipt = |generation: Option<u64>| {
+        let named = generation.map_or(String::new(), |generation| format!(r#","generation":{generation}"#));
+        format!(r#"{{"apiVersion":"muster/v1","kind":"Receipt","epoch":1,"through":0,"missing":[]{named}}}"#)
+    };
+    for (generation, origin, reads, poll) in [
+        (None, Origin::Pushed, false, POLL_INTERVAL),
+        (Some(0), Origin::Pushed, false, POLL_INTERVAL_COMPARED),
+        // A read of the desired state follows anyway.
+        (Some(3), Origin::Stored, false, POLL_INTERVAL_COMPARED),
+        (Some(3), Origin::Pushed, true, POLL_INTERVAL_COMPARED),
+        // Not again so soon.
+        (Some(3), Origin::Pushed, false, POLL_INTERVAL_COMPARED),
+        (None, Origin::Pushed, false, POLL_INTERVAL),
+    ] {
+        follower.receipt(receipt(generation).as_bytes(), origin).await;
+        assert_eq!(follower.read_again_at.take().is_some(), reads, "{generation:?} {origin:?}");
+        assert_eq!(follower.poll_interval(), poll, "{generation:?}");
+    }
+    follower.reminded_at = None;
+    follower.desired(document(3), Origin::Stored).await;
+    follower.receipt(receipt(Some(3)).as_bytes(), Origin::Pushed).await;
+    assert_eq!(follower.read_again_at, None, "it holds that one");
 }
 
 fn document(generation: u64) -> Bytes {

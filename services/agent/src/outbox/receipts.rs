@@ -57,6 +57,7 @@ pub(super) fn receive(
 ) -> SqlResult<ReceiptOutcome> {
     let no_longer_reads_batches = values::set_hub_reads_batches(tables.connection, receipt.reads(ZSTD))?;
     values::set_hub_has_dictionary(tables.connection, receipt.reads(ZSTD_REPORTS_1))?;
+    values::set_hub_compares(tables.connection, receipt.generation.is_some())?;
     let Some(epoch) = values::epoch(tables.connection)? else {
         values::set_receipt(tables, receipt)?;
         return Ok(ReceiptOutcome::OtherEpoch);

@@ -98,6 +98,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Reports that the hub refused, by its last receipt: they stay in the outbox.
     pub refused: Vec<RefusedNumbers>,
+    /// The hub reads short heartbeats, by its last receipt.
+    pub hub_compares: bool,
 }
 
 /// Writes reports under the next numbers, with their changes to records, and returns the last number. For a
@@ -302,6 +304,7 @@ pub(super) fn summary(tables: &Tables<'_>) -> SqlResult<Summary> {
         rows: index.count(),
         bytes: index.bytes(),
         refused: index.refused(epoch).to_vec(),
+        hub_compares: values::hub_compares(connection)?,
     })
 }
 

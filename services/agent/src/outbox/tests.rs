@@ -98,6 +98,7 @@ fn receipt(epoch: Epoch, through: u64, missing: &[(u64, u64)]) -> Receipt {
         missing,
         refused: Vec::new(),
         batches: Vec::new(),
+        generation: None,
     }
 }
 

@@ -82,6 +82,16 @@ pub(super) fn set_hub_has_dictionary(connection: &Connection, has: bool) -> SqlR
     if hub_has_dictionary(connection)? == has { Ok(()) } else { set(connection, "dictionary", &has) }
 }
 
+/// Whether the hub compares heartbeats with its desired state, by the last receipt of any epoch.
+pub(super) fn hub_compares(connection: &Connection) -> SqlResult<bool> {
+    get(connection, "compares").map(|compares| compares.unwrap_or(false))
+}
+
+/// Stores whether the hub compares heartbeats.
+pub(super) fn set_hub_compares(connection: &Connection, compares: bool) -> SqlResult<()> {
+    if hub_compares(connection)? == compares { Ok(()) } else { set(connection, "compares", &compares) }
+}
+
 /// The capabilities reported last.
 pub(super) fn capabilities(connection: &Connection) -> SqlResult<Option<CapabilitiesBody>> {
     get(connection, "capabilities")

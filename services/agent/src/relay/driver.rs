@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Relay;
 use super::core::{DeviceStatus, Effect, Input, OutgoingReport, Ticket};
-use super::message::MessageBuilder;
+use super::message::{HeartbeatForm, MessageBuilder};
 use crate::db;
 use crate::outbox::{Batch, OutboxChange, ReadRequest};
 use crate::token::CurrentToken;
@@ -43,8 +43,9 @@ type Answer = Result<Stored, PublishError>;
 /// Rows being marked as sent, concurrently.
 type Marking = Pin<Box<dyn Future<Output = Result<(), db::Error>> + Send>>;
 
-/// One heartbeat in this many is complete: after a downgrade the hub reads only complete ones.
-const COMPLETE_HEARTBEAT_EVERY: u64 = 10;
+/// A heartbeat is complete at least this often: after a downgrade the hub reads only complete ones, and only they name a token
+/// that does not end soon.
+const COMPLETE_HEARTBEAT_EVERY: Duration = Duration::from_secs(30 * 60);
 
 /// A relay over one bus.
 pub(super) struct Driver<'a> {
@@ -60,8 +61,10 @@ pub(super) struct Driver<'a> {
     marking: Option<Marking>,
     /// The follower, which fetches the receipt, has not ended.
     has_follower: bool,
-    /// Heartbeats sent since this driver began.
-    heartbeats: u64,
+    /// When the last complete heartbeat was sent over this connection.
+    complete_heartbeat_at: Option<Instant>,
+    /// The hub reads short heartbeats.
+    hub_compares: bool,
     /// The token that the last heartbeat with one named.
     sent_token: CurrentToken,
     is_stopping: bool,
@@ -80,7 +83,8 @@ impl<'a> Driver<'a> {
             ahead: None,
             marking: None,
             has_follower: true,
-            heartbeats: 0,
+            complete_heartbeat_at: None,
+            hub_compares: false,
             sent_token: None,
             is_stopping: false,
             is_cut: false,
@@ -160,6 +164,7 @@ impl<'a> Driver<'a> {
 
     fn link_changed(&mut self) {
         self.known_link = *self.link.borrow_and_update();
+        self.complete_heartbeat_at = None;
         self.relay.metrics.set_link(self.known_link.is_up());
         self.feed(Input::Link(self.known_link));
     }
@@ -252,6 +257,7 @@ impl<'a> Driver<'a> {
 
     async fn status(&mut self) -> Result<DeviceStatus, db::Error> {
         let summary = self.relay.outbox.summary().await?;
+        self.hub_compares = summary.hub_compares;
         self.relay.metrics.set_outbox(&summary);
         let (generation, is_retired) = match &*self.relay.desired.borrow() {
             Some(document) => (document.generation.get(), document.retired),
@@ -266,16 +272,21 @@ impl<'a> Driver<'a> {
     /// A heartbeat that may be brief names the token only if that ends soon.
     async fn send_heartbeat(&mut self, mut heartbeat: Heartbeat, now: Instant) {
         let is_token_sent = std::mem::replace(&mut self.sent_token, heartbeat.token) == heartbeat.token;
-        let may_be_brief = is_usual(&heartbeat)
-            && is_token_sent
-            && !self.heartbeats.is_multiple_of(COMPLETE_HEARTBEAT_EVERY);
-        self.heartbeats += 1;
+        let is_recent = self.complete_heartbeat_at.is_some_and(|at| now - at < COMPLETE_HEARTBEAT_EVERY);
+        let may_be_brief = is_usual(&heartbeat) && is_token_sent && is_recent;
         if may_be_brief {
             let now = self.relay.clock.now();
             heartbeat.token = heartbeat.token.filter(|token| token.ends_soon(now));
+        } else {
+            self.complete_heartbeat_at = Some(now);
         }
-        let message =
-            self.messages.heartbeat(&heartbeat, may_be_brief && self.relay.core.hub_has_dictionary());
+        let form = match (may_be_brief, self.hub_compares) {
+            (false, _) => HeartbeatForm::Complete,
+            (true, true) => HeartbeatForm::Short,
+            (true, false) if self.relay.core.hub_has_dictionary() => HeartbeatForm::Brief,
+            (true, false) => HeartbeatForm::Complete,
+        };
+        let message = self.messages.heartbeat(&heartbeat, form);
         let Outgoing { subject, headers, payload, .. } = self.charged(message, now);
         // The next heartbeat replaces a lost one, and `link` says whether there is a connection.
         if let Err(error) = self.bus.publish_core(&subject, headers, payload).await {

@@ -11,6 +11,17 @@ use muster_contract::subjects::{self, stream};
 use super::core::{OutgoingBatch, OutgoingReport};
 use crate::outbox::{Encoded, pack_rows};
 
+/// How a heartbeat is written: as much as the hub can read, and no more than it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeartbeatForm {
+    /// Every field.
+    Complete,
+    /// The fields that the hub cannot derive.
+    Brief,
+    /// The numbers alone, unless another field says something.
+    Short,
+}
+
 /// The parts that every message of a device shares, built once: a long backlog is many messages.
 pub(super) struct MessageBuilder {
     report: String,
@@ -47,9 +58,13 @@ impl MessageBuilder {
         Outgoing { headers, expected_stream: Some(stream::UPLINK), ..message }
     }
 
-    /// The message of a heartbeat, brief if the hub reads brief ones. There is no answer.
-    pub(super) fn heartbeat(&self, heartbeat: &Heartbeat, is_brief: bool) -> Outgoing {
-        let bytes = if is_brief { heartbeat.to_brief_bytes() } else { to_bytes(heartbeat) };
+    /// The message of a heartbeat. There is no answer.
+    pub(super) fn heartbeat(&self, heartbeat: &Heartbeat, form: HeartbeatForm) -> Outgoing {
+        let bytes = match form {
+            HeartbeatForm::Complete => to_bytes(heartbeat),
+            HeartbeatForm::Brief => heartbeat.to_brief_bytes(),
+            HeartbeatForm::Short => heartbeat.to_short_bytes().unwrap_or_else(|| heartbeat.to_brief_bytes()),
+        };
         Outgoing::new(self.presence.clone(), bytes)
     }
 }

@@ -98,6 +98,8 @@ pub(super) struct ReceiptState {
     pub(super) in_flight: u32,
     /// When the last batch of reports came that could not be unpacked.
     pub(super) batch_refused_at: Option<Timestamp>,
+    /// When a receipt was last owed because the device held an older desired state.
+    pub(super) reminded_at: Option<Timestamp>,
 }
 
 impl DeviceIntake {
@@ -223,8 +225,8 @@ impl DeviceIntake {
     pub(super) fn clamp_to(&mut self, now: Timestamp) {
         let LiveContact { last_at, head_at, epoch_at, heartbeat_at, beat, .. } = &mut self.contact;
         beat.iter_mut().for_each(|beat| beat.at = beat.at.min(now));
-        let ReceiptState { due_at, sent_at, batch_refused_at, .. } = &mut self.receipts;
-        let receipts = [due_at, sent_at, batch_refused_at];
+        let ReceiptState { due_at, sent_at, batch_refused_at, reminded_at, .. } = &mut self.receipts;
+        let receipts = [due_at, sent_at, batch_refused_at, reminded_at];
         for at in [last_at, head_at, epoch_at, heartbeat_at].into_iter().chain(receipts).flatten() {
             *at = (*at).min(now);
         }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use muster_contract::headers::{ZSTD, ZSTD_REPORTS_1};
 use muster_contract::limits::RECEIPT_INTERVAL;
+use muster_contract::presence::Heartbeat;
 use muster_contract::receipt::Receipt;
-use muster_contract::{DeviceKey, SeqRanges, Timestamp};
+use muster_contract::{DeviceKey, Generation, SeqRanges, Timestamp};
 
 use super::device::ReceiptState;
 use super::state::IntakeState;
@@ -14,6 +15,9 @@ use crate::lease::elapsed;
 
 /// Time for which a device is asked for single reports after a batch of it could not be unpacked.
 pub const SINGLE_AFTER_REFUSAL: Duration = Duration::from_secs(10 * 60);
+
+/// Least time between two receipts for a device that holds an older desired state: it may accept none at this hour.
+pub(super) const REMIND_EVERY: Duration = Duration::from_secs(5 * 60);
 
 impl IntakeState {
     /// Takes up to `max` receipts that are due.
@@ -99,6 +103,20 @@ impl IntakeState {
         self.receipts_due.insert((due_at, index));
     }
 
+    /// Owes a receipt to a device that holds an older desired state than the newest one and does not refuse that: the push of it was
+    /// lost. The receipt names the generation.
+    pub(super) fn remind(&mut self, index: usize, beat: &Heartbeat, now: Timestamp) {
+        let device = &mut self.devices[index];
+        let newest = device.desired.generation.map_or(0, Generation::get);
+        let is_recent = device.receipts.reminded_at.is_some_and(|at| elapsed(at, now) < REMIND_EVERY);
+        let refuses =
+            beat.refused.as_ref().is_some_and(|of| of.generation.is_none_or(|of| of.get() >= newest));
+        if beat.generation < newest && !refuses && !is_recent {
+            device.receipts.reminded_at = Some(now);
+            self.owe_receipt(index);
+        }
+    }
+
     /// The receipt of a device; `None` before its first readable document, because its epoch is unknown.
     fn make_receipt(&mut self, index: usize, now: Timestamp) -> Option<(DeviceKey, Receipt)> {
         let device = &mut self.devices[index];
@@ -110,6 +128,7 @@ impl IntakeState {
         device.receipts.in_flight += 1;
         let key = device.key.clone()?;
         receipt.batches = device.receipts.batches(now);
+        receipt.generation = Some(device.desired.generation.map_or(0, Generation::get));
         self.add_refused(index, &mut receipt);
         Some((key, receipt))
     }

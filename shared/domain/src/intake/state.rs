@@ -218,6 +218,7 @@ impl IntakeState {
         if is_newest {
             self.check_refusal(index, beat, stored_at);
             self.check_token(index, beat, stored_at);
+            self.remind(index, beat, now);
         }
         self.check_after_heartbeat(index, stored_at, now);
     }

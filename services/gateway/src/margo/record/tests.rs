@@ -23,6 +23,7 @@ fn receipt(epoch: Epoch, through: u64) -> Receipt {
         missing: SeqRanges::new(),
         refused: Vec::new(),
         batches: Vec::new(),
+        generation: None,
     }
 }
 

@@ -1,8 +1,10 @@
 //! Tests the comparison with receipts in DOWNLINK: one that a former owner sent late is replaced, every other one stays.
 
 use muster_contract::limits::RECEIPT_RANGES_MAX;
+use muster_contract::presence::Heartbeat;
 use muster_contract::receipt::Receipt;
 
+use super::super::receipts::REMIND_EVERY;
 use super::*;
 
 /// The receipt that is due now; DOWNLINK has stored it.
@@ -114,4 +116,34 @@ fn a_process_that_reads_ledger_anew_replaces_an_older_receipt() {
     assert!(!is_owed(&mut hub, &newest));
     assert!(is_owed(&mut hub, &older));
     assert_eq!(stored(&mut hub), newest);
+}
+
+#[test]
+fn a_device_that_holds_an_older_desired_state_gets_a_receipt_now_and_then() {
+    let mut hub = Hub::new();
+    hub.report(&status(1, 1, 1));
+    assert_eq!(stored(&mut hub).generation, Some(0), "no document is known");
+    let mut receipt_after = |second: i64, text: &str| {
+        hub.now = at(second);
+        hub.intake.apply_heartbeat(&press(), &Heartbeat::parse(text.as_bytes()).unwrap(), hub.now, hub.now);
+        let due = hub.intake.drain_due_receipts(at(second + 2), 1);
+        due.iter().for_each(|(key, _)| hub.intake.receipt_stored(key));
+        if second == 1_010 {
+            hub.intake.apply_desired(&press(), &desired(4, false), hub.now);
+        }
+        due.first().map(|(_, receipt)| receipt.generation)
+    };
+    let every = REMIND_EVERY.as_secs() as i64;
+    assert_eq!(receipt_after(1_010, "[1,1,0]"), None);
+    let refused = |generation: u64| {
+        format!(
+            r#"{{"epoch":1,"head":1,"generation":3,"refused":{{"generation":{generation},"code":"invalid","message":"","since":"{}"}}}}"#,
+            at(1_000)
+        )
+    };
+    assert_eq!(receipt_after(1_020, &refused(4)), None, "it refuses that one");
+    assert_eq!(receipt_after(1_030, &refused(3)), Some(Some(4)), "it refuses an older one");
+    assert_eq!(receipt_after(1_040, "[1,1,3]"), None, "not again so soon");
+    assert_eq!(receipt_after(1_031 + every, "[1,1,3]"), Some(Some(4)));
+    assert_eq!(receipt_after(1_040 + 2 * every, "[1,1,4]"), None, "it holds the newest one");
 }

@@ -1,0 +1,177 @@
+//! Finds a connection on which the peer acknowledges nothing any more, by the kernel's table of TCP connections: the kernel repeats
+//! a segment without an answer. That costs no byte, where a ping with its answer costs two hundred. Where the table cannot be read,
+//! nothing is found, and pings must find it: [`is_supported`].
+//!
+//! It does not find a hub that has gone behind a proxy which acknowledges in its place; rare pings do.
+
+use std::collections::HashSet;
+use std::fs;
+use std::time::Duration;
+
+use async_nats::Client;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+/// Checks within the time after which a connection counts as lost.
+const CHECKS: u32 = 8;
+/// The state of an open connection in the table.
+const ESTABLISHED: &str = "01";
+/// The timer of a connection that repeats a segment.
+const REPEATS: &str = "01";
+
+/// Whether the kernel's table can be read.
+pub fn is_supported() -> bool {
+    own_sockets().is_some() && table().is_some()
+}
+
+/// Makes a new connection when bytes stay unacknowledged for `patience`; ends with `stop`.
+pub(crate) async fn watch(client: Client, ports: Vec<u16>, patience: Duration, stop: CancellationToken) {
+    let mut check = interval(patience / CHECKS);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut silence = UnacknowledgedSince::default();
+    while stop.run_until_cancelled(check.tick()).await.is_some() {
+        let written = client.statistics().out_bytes.load(std::sync::atomic::Ordering::Relaxed);
+        if !silence.needs_look(written) {
+            continue;
+        }
+        let lasting = silence.look(&repeating_sockets(&ports), written, Instant::now());
+        if lasting.is_some_and(|lasting| lasting >= patience) {
+            silence = UnacknowledgedSince::default();
+            tracing::warn!(
+                unacknowledged.seconds = patience.as_secs_f64(),
+                "the NATS server's side acknowledges nothing any more: making a new connection"
+            );
+            // An error means that the connection has ended already.
+            let _ = client.force_reconnect().await;
+        }
+    }
+}
+
+/// Since when a socket has repeated bytes without an acknowledgement.
+#[derive(Debug, Default)]
+struct UnacknowledgedSince {
+    socket: Option<(u64, Instant)>,
+    /// Bytes that were written when every socket had its acknowledgements.
+    acknowledged: Option<u64>,
+}
+
+impl UnacknowledgedSince {
+    /// Whether anything was written that is not known to be acknowledged.
+    fn needs_look(&self, written: u64) -> bool {
+        self.acknowledged != Some(written)
+    }
+
+    /// Takes the sockets that wait for an acknowledgement, each with whether it repeats; returns how long one has repeated.
+    fn look(&mut self, waiting: &[(u64, bool)], written: u64, now: Instant) -> Option<Duration> {
+        self.acknowledged = waiting.is_empty().then_some(written);
+        let repeats = |socket| waiting.contains(&(socket, true));
+        self.socket = self.socket.filter(|(socket, _)| repeats(*socket));
+        if self.socket.is_none() {
+            self.socket = waiting.iter().find(|(_, repeats)| *repeats).map(|(socket, _)| (*socket, now));
+        }
+        self.socket.map(|(_, since)| now.saturating_duration_since(since))
+    }
+}
+
+/// The sockets of this process to one of these ports that wait for an acknowledgement, each with whether it repeats a segment.
+fn repeating_sockets(ports: &[u16]) -> Vec<(u64, bool)> {
+    let (Some(own), Some(table)) = (own_sockets(), table()) else { return Vec::new() };
+    table
+        .lines()
+        .filter_map(|line| waiting_socket(line, ports))
+        .filter(|(socket, _)| own.contains(socket))
+        .collect()
+}
+
+/// The socket of a line of the table, if it is an open connection to one of the ports with bytes that are not acknowledged; and
+/// whether the kernel repeats them.
+fn waiting_socket(line: &str, ports: &[u16]) -> Option<(u64, bool)> {
+    let mut fields = line.split_ascii_whitespace().skip(2);
+    let (_, port) = fields.next()?.rsplit_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let state = fields.next()?;
+    let (unacknowledged, _) = fields.next()?.split_once(':')?;
+    let (timer, _) = fields.next()?.split_once(':')?;
+    let repetitions = u64::from_str_radix(fields.next()?, 16).ok()?;
+    let socket: u64 = fields.nth(2)?.parse().ok()?;
+    let waits =
+        state == ESTABLISHED && ports.contains(&port) && unacknowledged.bytes().any(|digit| digit != b'0');
+    waits.then_some((socket, timer == REPEATS && repetitions > 0))
+}
+
+/// The table of TCP connections of this network namespace, for IPv4 and IPv6.
+fn table() -> Option<String> {
+    let v4 = fs::read_to_string("/proc/self/net/tcp").ok()?;
+    Some(v4 + &fs::read_to_string("/proc/self/net/tcp6").unwrap_or_default())
+}
+
+/// The inodes of this process's sockets.
+fn own_sockets() -> Option<HashSet<u64>> {
+    let links =
+        fs::read_dir("/proc/self/fd").ok()?.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    let inode = |target: std::path::PathBuf| {
+        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    Some(links.filter_map(inode).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_table_shows_a_socket_that_repeats_unacknowledged_bytes() {
+        let line = |remote: &str, state: &str, queues: &str, timer: &str, repetitions: &str| {
+            format!(
+                "   3: 0100007F:A3D2 {remote} {state} {queues} {timer} {repetitions}     0        0 48291 3 000000003fb2 214 4 0 10 -1"
+            )
+        };
+        let (hub, queued) = ("0200000A:107E", "0000002C:00000000");
+        let all = [
+            (line(hub, "01", queued, "01:000001A0", "00000005"), Some((48_291, true))),
+            (line(hub, "01", queued, "01:00000010", "00000000"), Some((48_291, false))),
+            // The peer acknowledges probes of a closed window: it is alive.
+            (line(hub, "01", queued, "04:00000010", "00000003"), Some((48_291, false))),
+            (line(hub, "01", "00000000:00000000", "00:00000000", "00000000"), None),
+            (line("0200000A:01BB", "01", queued, "01:000001A0", "00000005"), None),
+            (line(hub, "08", queued, "01:000001A0", "00000005"), None),
+            (
+                "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid"
+                    .to_owned(),
+                None,
+            ),
+            (String::new(), None),
+        ];
+        for (line, wanted) in all {
+            assert_eq!(waiting_socket(&line, &[4222]), wanted, "{line}");
+        }
+        let v6 = "   0: 00000000000000000000000001000000:CB4E 00000000000000000000000001000000:107E 01 00000001:00000000 01:00000014 00000002     0        0 77 1 0 20 4 30 10 -1";
+        assert_eq!(waiting_socket(v6, &[1, 4222]), Some((77, true)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_socket_that_repeats_all_the_time_counts_and_an_idle_one_is_not_looked_at() {
+        let (mut silence, second) = (UnacknowledgedSince::default(), Duration::from_secs(1));
+        let mut look = async |waiting: &[(u64, bool)], written| {
+            tokio::time::advance(second).await;
+            silence.needs_look(written).then(|| silence.look(waiting, written, Instant::now()))
+        };
+        assert_eq!(look(&[(7, false)], 10).await, Some(None), "under way");
+        assert_eq!(look(&[(7, true)], 10).await, Some(Some(Duration::ZERO)));
+        assert_eq!(look(&[(7, true), (8, true)], 20).await, Some(Some(second)));
+        assert_eq!(look(&[(7, false), (8, true)], 30).await, Some(Some(Duration::ZERO)), "7 was answered");
+        assert_eq!(look(&[], 30).await, Some(None));
+        assert_eq!(look(&[], 30).await, None, "nothing was written since");
+        assert_eq!(look(&[(7, true)], 40).await, Some(Some(Duration::ZERO)));
+    }
+
+    #[test]
+    fn the_kernels_table_can_be_read_here() {
+        assert!(is_supported());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = own_sockets().unwrap();
+        let table = table().unwrap();
+        let inode = table.lines().filter_map(|line| line.split_ascii_whitespace().nth(9)?.parse().ok());
+        assert!(inode.into_iter().any(|inode: u64| own.contains(&inode)), "{listener:?}");
+    }
+}
