@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::asker::{Asker, CheckOutcome};
 use crate::metrics::Metrics;
-use crate::planner::RolloutKey;
+use crate::rollouts::RolloutKey;
 use crate::services::Requests;
 
 /// A wave of a rollout.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use muster_bus::{ConnectError, RequestError, TopologyError};
 use muster_contract::query::ErrorBody;
 
-use crate::services::PAGES_MAX;
 use crate::webhook::WebhookSetupError;
 
 /// Why the planner cannot start.
@@ -78,12 +77,14 @@ pub enum PlannerError {
     CommitChanged,
     /// A list has too many pages.
     #[error(
-        "the list of {subject} has more than {PAGES_MAX} pages: another program answers on it in place of the publisher, or the fleet is \
+        "the list of {subject} has more than {pages} pages: another program answers on it in place of the publisher, or the fleet is \
          larger than this release supports; see `muster publisher status`"
     )]
     Endless {
         /// The subject.
         subject: String,
+        /// Most pages of a list.
+        pages: usize,
     },
 }
 

@@ -15,13 +15,12 @@ use muster_contract::limits::{LEASE, PARTITIONS};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{AsOf, Freshness};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
-use muster_domain::fold::{DeviceRecord, Fleet};
+use muster_domain::fold::{DeviceRecord, Fleet, HearingState};
 use muster_domain::rollout::Line;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::checkpoint::content::Head;
-use crate::ledger::{LedgerEvent, LedgerFact};
+use crate::ledger::event::{LedgerEvent, LedgerFact};
 use crate::plan_orders::PlanOrders;
 use crate::read_end::{self, BEHIND_AFTER, Lag, ReadEnd};
 
@@ -37,6 +36,16 @@ pub(crate) struct PlannerProjection {
     owned_since: BTreeMap<u16, Timestamp>,
     /// The instances of plans in desired states.
     orders: PlanOrders,
+}
+
+/// The first line of a copy.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Head {
+    pub(crate) records: u64,
+    /// Digest of the fleet's view.
+    pub(crate) fleet: Digest,
+    pub(crate) hearing: HearingState,
+    pub(crate) projection: PlannerProjection,
 }
 
 /// The evidence.

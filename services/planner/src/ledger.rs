@@ -11,7 +11,7 @@ use muster_bus::{Bus, Delivery, ReadError, Replay, Start, StreamEnd, StreamState
 use muster_contract::Timestamp;
 use muster_contract::checked::Checked;
 use muster_contract::fact::Fact;
-use muster_contract::subjects::{LedgerSubject, stream};
+use muster_contract::subjects::stream;
 use muster_domain::fold::Position;
 use muster_service::blocking::block_in_place_if_large;
 use muster_service::error::chain;
@@ -19,7 +19,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+pub use self::event::{LedgerEvent, LedgerFact};
 use crate::checkpoint::{Checkpoints, LedgerMark};
+
+pub(crate) mod event;
 
 /// Messages of a batch, at most: a decision waits for one batch to be folded.
 pub(crate) const BATCH_MAX: usize = 512;
@@ -36,34 +39,6 @@ const SILENCE: Duration = Duration::from_secs(2);
 const ORIGIN_HEARD_WITHIN: Duration = Duration::from_secs(3);
 /// Delay before a reader opens its stream again.
 pub(crate) const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// A message of LEDGER with its fact, if it is readable.
-pub type LedgerFact = (Position, Option<(LedgerSubject, Fact)>);
-
-/// An event of a LEDGER reader.
-#[derive(Debug)]
-pub enum LedgerEvent {
-    /// The reader has opened LEDGER.
-    Opened {
-        /// Creation time of the stream.
-        created_at: Timestamp,
-    },
-    /// The next messages, in order.
-    Facts(Vec<LedgerFact>),
-    /// LEDGER holds no further message up to this sequence.
-    Through(u64),
-    /// LEDGER's end at a moment.
-    End {
-        /// Sequence of the last message.
-        last_seq: u64,
-        /// Time by the server's clock.
-        at: Timestamp,
-        /// Time of the question.
-        asked_at: Instant,
-    },
-    /// The reader starts again at the first message.
-    Restarted,
-}
 
 /// A source of LEDGER's messages; a trait so that tests can delay and lose them.
 pub trait Ledger: Send + 'static {

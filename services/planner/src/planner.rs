@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::DeploymentId;
-use muster_contract::canonical::Digest;
 use muster_contract::rollout::TargetsAnswer;
 use muster_domain::rollout::{Blocked, Step};
 use muster_service::blocking::block_in_place_if_large;
@@ -28,7 +27,7 @@ use crate::error::PlannerError;
 use crate::evidence::{Document, Evidence};
 use crate::ledger::{Ledger, LedgerEvent};
 use crate::metrics::Metrics;
-use crate::rollouts::{TrackedRollout, TrackedRollouts};
+use crate::rollouts::{RolloutKey, TrackedRollout, TrackedRollouts};
 use crate::services::{Requests, Services};
 
 mod judge;
@@ -37,9 +36,6 @@ mod judge;
 const EVENTS_AT_ONCE_MAX: usize = 16;
 /// The part of the planner's health that shows whether it decides.
 const HEALTH_PART: &str = "decisions";
-
-/// A rollout: deployment, content and path of the `rollout.yaml`.
-pub(crate) type RolloutKey = (DeploymentId, Digest, String);
 
 /// A running request for the targets of a deployment.
 type Listing = Pin<Box<dyn Future<Output = ListedTargets> + Send>>;

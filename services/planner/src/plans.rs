@@ -10,6 +10,7 @@
 //! next one folds PLANS and LEDGER, and decides the rest. Two planners may run: the append of one of them wins. A planner sends no
 //! order unless it has read the ends of LEDGER and of PLANS lately. The rules are in `muster_domain::plans`.
 
+mod call;
 mod keeper;
 mod ledger_evidence;
 mod log;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_contract::canonical::Digest;
 use muster_contract::rollout::{ReleaseRefusal, RolloutRecord, RolloutTarget, TargetsAnswer};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, TargetDevice};
@@ -12,7 +13,6 @@ use tokio::time::Instant;
 
 use self::stored::RestoredList;
 use crate::evidence::{ChangedByFacts, Document, Evidence};
-use crate::planner::RolloutKey;
 
 pub(crate) mod stored;
 
@@ -23,6 +23,9 @@ pub(crate) const LISTED_FOR: Duration = Duration::from_secs(60);
 const LISTING_SHARE: u32 = 20;
 /// Time in which LEDGER must show a release that the publisher has confirmed; afterwards the targets are listed again.
 const SHOWN_WITHIN: Duration = Duration::from_secs(30);
+
+/// A rollout: deployment, content and path of the `rollout.yaml`.
+pub(crate) type RolloutKey = (DeploymentId, Digest, String);
 
 /// The rollouts of all deployments with a held change or an open rollout.
 #[derive(Debug, Default)]

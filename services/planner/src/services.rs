@@ -23,7 +23,7 @@ use crate::error::PlannerError;
 /// Timeout of a request: a release to 1,000 devices takes a second on a slow link.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Most pages of one list.
-pub(crate) const PAGES_MAX: usize = 1000;
+const PAGES_MAX: usize = 1000;
 
 /// Carries requests to services; a trait so that tests can lose, delay and answer them.
 pub trait Requests: Clone + Send + Sync + 'static {
@@ -73,7 +73,7 @@ impl<R: Requests> Services<R> {
                 return Ok(deployments);
             }
         }
-        Err(PlannerError::Endless { subject })
+        Err(PlannerError::Endless { subject, pages: PAGES_MAX })
     }
 
     /// The first target of a deployment, with its commit and all decisions about it.
@@ -104,7 +104,7 @@ impl<R: Requests> Services<R> {
                 return Err(PlannerError::CommitChanged);
             }
         }
-        Err(PlannerError::Endless { subject })
+        Err(PlannerError::Endless { subject, pages: PAGES_MAX })
     }
 
     /// Requests the release of a content to devices.

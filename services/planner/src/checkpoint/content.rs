@@ -7,17 +7,16 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use muster_contract::DeviceKey;
-use muster_contract::canonical::Digest;
 use muster_contract::labels::Labels;
 use muster_contract::view::AsOf;
-use muster_domain::fold::{DeviceRecord, Fleet, HearingState};
+use muster_domain::fold::{DeviceRecord, Fleet};
 use muster_domain::rollout::TargetDevice;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use zstd::stream::{read, write};
 
 use super::LedgerMark;
-use crate::evidence::PlannerProjection;
+use crate::evidence::{Head, PlannerProjection};
 use crate::rollouts::stored::StoredDeployment;
 
 /// How hard the packer works: records repeat themselves, and the lowest level packs them by a factor of ten.
@@ -36,16 +35,6 @@ pub(super) enum Part {
     Deployment(StoredDeployment),
     /// Nothing follows. A content without it is not written.
     End,
-}
-
-/// The first line.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Head {
-    pub(crate) records: u64,
-    /// Digest of the fleet's view.
-    pub(crate) fleet: Digest,
-    pub(crate) hearing: HearingState,
-    pub(crate) projection: PlannerProjection,
 }
 
 /// A restored content.

@@ -11,10 +11,10 @@ use muster_domain::rollout::{RolloutProgress, Step};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Counts, Planner, RolloutKey, Work};
+use super::{Counts, Planner, Work};
 use crate::error::PlannerError;
 use crate::ledger::Ledger;
-use crate::rollouts::Refusal;
+use crate::rollouts::{Refusal, RolloutKey};
 use crate::services::Requests;
 use crate::step::{Effect, check_decision, effects};
 

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use muster_bus::RequestError;
 use muster_contract::Timestamp;
+use muster_contract::canonical::Digest;
 use muster_contract::fact::{Fact, PulseFact};
 use muster_contract::limits::PARTITIONS;
 use muster_contract::rollout::{DecideRequest, ReleaseRequest};

@@ -5,9 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::RequestedBy;
-use muster_contract::plans::{
-    InstancesQuery, InventoryQuery, OperationsQuery, PlanQuery, PlannerErrorBody, PlansQuery,
-};
 use muster_contract::query::ErrorCode;
 use muster_contract::question::{ANSWER_BYTES_MAX, fewer};
 use muster_domain::plans::{Decision, PlansDocument, PlansRead, PlansRequest, PlansState};
@@ -15,10 +12,11 @@ use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::{Health, Latch};
 use serde::Serialize;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::call::{PlansCall, PlansQuestion, PlansReply};
 use super::ledger_evidence::LedgerEvidence;
 use super::log::{AppendError, LogEvent, PlansLog};
 use super::orders::Orders;
@@ -39,35 +37,6 @@ const TICK: Duration = Duration::from_millis(500);
 const ATTEMPTS_MAX: usize = 16;
 /// Time to wait for the message of another planner after a conflict.
 const CONFLICT_READ_WITHIN: Duration = Duration::from_secs(2);
-
-/// A parsed request.
-#[derive(Debug)]
-pub(crate) enum PlansQuestion {
-    /// A plan.
-    Plan(PlanQuery),
-    /// The choice of a node for another instance.
-    Explain(PlanQuery),
-    /// Plans.
-    Plans(usize, PlansQuery),
-    /// Instances.
-    Instances(usize, InstancesQuery),
-    /// Operations.
-    Operations(usize, OperationsQuery),
-    /// The inventory.
-    Inventory(usize, InventoryQuery),
-    /// A change, with its requester.
-    Change(PlansRequest, Option<RequestedBy>),
-}
-
-/// The answer of a request, as JSON.
-pub(crate) type PlansReply = Result<Vec<u8>, PlannerErrorBody>;
-
-/// A request that waits for its answer.
-#[derive(Debug)]
-pub(crate) struct PlansCall {
-    pub(super) question: PlansQuestion,
-    pub(super) reply: oneshot::Sender<PlansReply>,
-}
 
 /// Keeps plans.
 #[derive(Debug)]

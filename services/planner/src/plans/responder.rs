@@ -13,7 +13,7 @@ use muster_service::health::Latch;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::keeper::{PlansCall, PlansQuestion};
+use super::call::{PlansCall, PlansQuestion};
 
 /// The endpoints.
 const VERBS: [&str; 19] = [

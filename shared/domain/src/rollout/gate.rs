@@ -9,7 +9,8 @@ use muster_contract::rollout::{
 };
 use serde::Serialize;
 
-use super::{ApprovalCount, Evidence, Target};
+use super::approvals::ApprovalCount;
+use super::target::{Evidence, Target};
 
 /// The counts of a wave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

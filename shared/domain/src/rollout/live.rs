@@ -19,12 +19,15 @@ use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 
 use self::row::{Nanoseconds, Row};
 use super::clock::{Pause, RolloutClock, end_of};
+use super::gate::Tally;
+use super::judgement::{Judgement, tallies};
+use super::line::Line;
+use super::policy;
+use super::progress::{Known, RolloutProgress};
+use super::state::{Blocked, RolloutState, Step};
 use super::steps::Targets;
-use super::waves::{effective, waves_of};
-use super::{
-    Blocked, Evidence, Judgement, Known, Line, RolloutId, RolloutProgress, RolloutState, Step, Tally, Target,
-    policy, tallies,
-};
+use super::target::{Evidence, Target};
+use super::waves::{RolloutId, effective, waves_of};
 
 /// Time between two judgements of a rollout that has a policy for devices that are not heard, or past a deadline, while there is one.
 const DEVICES_JUDGED_AFTER: Duration = Duration::from_secs(2);

@@ -7,10 +7,12 @@ use muster_contract::rollout::{Approval, Check, Rollout, RolloutPhase, Wave};
 use muster_contract::{DeviceKey, Timestamp};
 use serde::Serialize;
 
+use super::gate::Gate;
 use super::policy::{Room, group, is_unavailable};
-use super::progress::{rows, silent_since};
+use super::progress::{Lines, RolloutProgress, rows, silent_since};
+use super::state::WaveState;
+use super::target::{Evidence, Target};
 use super::windows::{Opening, opening};
-use super::{Evidence, Gate, Lines, RolloutProgress, Target, WaveState};
 
 /// Devices that a clash of a budget names, at most.
 const NAMED_MAX: usize = 20;

@@ -7,7 +7,7 @@ use muster_contract::Timestamp;
 use muster_contract::labels::Labels;
 use muster_contract::rollout::{Budget, Offline, RolloutRecord, Wave};
 
-use super::{Evidence, Target};
+use super::target::{Evidence, Target};
 
 /// The targets, with those that are not heard as the waves' policies count them.
 pub(super) fn with_offline_policies<'a>(

@@ -13,7 +13,12 @@ use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp, WaveName};
 use serde::Serialize;
 
 use super::clock::RolloutClock;
-use super::{Evidence, Line, RolloutId, RolloutState, Tally, Target, state};
+use super::gate::Tally;
+use super::judgement::state;
+use super::line::Line;
+use super::state::RolloutState;
+use super::target::{Evidence, Target};
+use super::waves::RolloutId;
 
 /// One rollout: the targets of one content of a deployment that one `rollout.yaml` governs.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -16,7 +16,9 @@ use muster_contract::rollout::{
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use serde::Serialize;
 
-use super::{Gate, Lines, RolloutProgress, Step, progress};
+use super::gate::Gate;
+use super::progress::{Lines, RolloutProgress, progress};
+use super::state::Step;
 
 /// Longest time between a judgement and its record: the clocks of requester and publisher may differ by this.
 const RECORDED_WITHIN: Duration = Duration::from_secs(5 * 60);

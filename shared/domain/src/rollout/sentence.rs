@@ -7,7 +7,10 @@ use std::time::Duration;
 use muster_contract::rollout::{Check, RolloutPhase, RolloutRecord, Wave};
 use muster_contract::{DeviceKey, Timestamp};
 
-use super::{ApprovalCount, Blocked, Failure, Gate, Known, RolloutProgress, Step, Tally, WaveState};
+use super::approvals::ApprovalCount;
+use super::gate::{Gate, Tally};
+use super::progress::{Known, RolloutProgress};
+use super::state::{Blocked, Failure, Step, WaveState};
 
 /// Devices that a sentence names, at most.
 const NAMED_MAX: usize = 20;

@@ -12,9 +12,10 @@ use muster_contract::rollout::{
 
 use super::gate::{self, Gate, Tally};
 use super::policy::{self, Room};
-use super::waves::ordered;
+use super::state::{Blocked, Failure, Step, WaveState};
+use super::target::Target;
+use super::waves::{RolloutId, ordered};
 use super::windows::{self, Opening};
-use super::{Blocked, Failure, RolloutId, Step, Target, WaveState};
 
 /// The time over which the rate of a wave is counted.
 const RATE_TIME: SignedDuration = SignedDuration::from_mins(1);

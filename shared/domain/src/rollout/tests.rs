@@ -9,12 +9,14 @@ mod traps;
 
 use std::collections::BTreeSet;
 
-use muster_contract::RequestedBy;
 use muster_contract::canonical::Digest;
-use muster_contract::rollout::RolloutDecision;
+use muster_contract::labels::Labels;
+use muster_contract::rollout::{Rollout, RolloutDecision, RolloutPhase, RolloutRecord, RolloutVerb};
+use muster_contract::{DeviceKey, RequestedBy, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::clock::RolloutClock;
 use super::*;
 
 fn rollout(waves: Value) -> Rollout {

@@ -11,7 +11,7 @@ use muster_contract::labels::Labels;
 use muster_contract::rollout::{Approval, FailureLimit, Offline, Order, Rollout, Success, Wave};
 use muster_contract::{DeploymentId, DeviceKey};
 
-use super::Target;
+use super::target::Target;
 
 /// The name of the first wave of a rollout without waves.
 const FIRST: &str = "first";

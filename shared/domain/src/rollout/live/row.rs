@@ -6,7 +6,9 @@ use muster_contract::rollout::Retries;
 use muster_contract::view::Freshness;
 use muster_contract::{Generation, Timestamp};
 
-use super::super::{Evidence, Known, Line, Target};
+use super::super::line::Line;
+use super::super::progress::Known;
+use super::super::target::{Evidence, Target};
 use super::{Content, LiveTarget, TargetDevice};
 
 /// Bytes of a row.

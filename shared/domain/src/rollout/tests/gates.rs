@@ -4,8 +4,7 @@ use muster_contract::RequestedBy;
 use muster_contract::rollout::{CheckResult, RolloutDecision};
 use serde_json::{Value, json};
 
-use super::super::*;
-use super::{CONFIRMED, DARK, FAILED, NOW, WAITING, id, keys, of_wave, release, rollout};
+use super::*;
 
 /// A decision about the wave `canary`, made at a second.
 fn decision(verb: RolloutVerb, second: i64, by: &str, result: Option<CheckResult>) -> RolloutDecision {

@@ -4,8 +4,7 @@ use muster_contract::rollout::Order;
 use serde_json::{Value, json};
 
 use super::super::waves::ordered;
-use super::super::*;
-use super::{NOW, id, keys, release, rollout};
+use super::*;
 
 /// Released at a second, or waiting; and refused or not.
 fn step(wave: Value, targets: &[(Option<i64>, bool)]) -> Step {

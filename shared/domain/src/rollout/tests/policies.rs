@@ -5,8 +5,7 @@ use muster_contract::rollout::RolloutDecision;
 use muster_contract::view::{Freshness, Standing};
 use serde_json::{Value, json};
 
-use super::super::*;
-use super::{CONFIRMED, DARK, FAILED, NOW, WAITING, decided, id, keys, release, rollout};
+use super::*;
 
 /// The state of a wave of three released devices, of which the first was never heard and the second not for a minute, an hour
 /// after the wave began.

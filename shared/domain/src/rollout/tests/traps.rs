@@ -3,8 +3,7 @@
 use muster_contract::rollout::RolloutDecision;
 use serde_json::json;
 
-use super::super::*;
-use super::{CONFIRMED, DARK, FAILED, NOW, WAITING, decided, id, keys, of_waves, release, rollout};
+use super::*;
 
 /// FlightCtl: a batch without devices leaves no report, so the next gate judges the report of an older batch.
 #[test]

@@ -1,0 +1,128 @@
+//! Judges a rollout: the counts and the gate of each wave, and the next step. Recorded decisions come first: no evidence
+//! continues a rollout that is paused.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use muster_contract::Timestamp;
+use muster_contract::rollout::{REST_WAVE, Rollout, RolloutPhase, RolloutRecord, Wave};
+
+use super::approvals::approvals;
+use super::clock::RolloutClock;
+use super::gate::{self, Tally};
+use super::policy;
+use super::state::{RolloutState, Step, WaveState};
+use super::steps::{Steps, Targets};
+use super::target::Target;
+use super::waves::{RolloutId, effective, waves_of};
+
+/// The state of a rollout by its decisions and targets, as of `now`.
+pub fn state(
+    rollout: &Rollout,
+    id: &RolloutId,
+    record: Option<&RolloutRecord>,
+    targets: &[Target<'_>],
+    now: Timestamp,
+) -> RolloutState {
+    let waves = effective(rollout);
+    let members: Vec<_> = targets.iter().map(|target| (target.key, target.labels)).collect();
+    let wave_indices = waves_of(&waves, id, &members);
+    let targets = &policy::with_offline_policies(&waves, &wave_indices, record, targets, now)[..];
+    let tallies = tallies(&waves, &wave_indices, targets, &RolloutClock { record, now });
+    let listed = Listed { targets, wave_indices: &wave_indices };
+    let mut state = Judgement { rollout, id, record, waves: &waves, now }.state(&tallies, &listed);
+    for (at, wave) in state.waves.iter_mut().enumerate() {
+        wave.members = listed.members(at);
+    }
+    state
+}
+
+/// The inputs of a judgement besides the targets.
+pub(super) struct Judgement<'a> {
+    pub(super) rollout: &'a Rollout,
+    pub(super) id: &'a RolloutId,
+    pub(super) record: Option<&'a RolloutRecord>,
+    pub(super) waves: &'a [Wave],
+    pub(super) now: Timestamp,
+}
+
+impl Judgement<'_> {
+    /// The waves without their members, and the next step. The wave of unmatched devices is the last of the counts.
+    pub(super) fn state(&self, tallies: &[Tally], targets: &dyn Targets) -> RolloutState {
+        let Self { rollout, id, record, waves, now } = *self;
+        let mut states: Vec<_> = tallies.iter().enumerate().map(|(at, tally)| self.wave(at, tally)).collect();
+        let phase = record.map(RolloutRecord::phase).unwrap_or_default();
+        let step = decided(phase, targets).unwrap_or_else(|| {
+            Steps { rollout, id, record, phase, waves, states: &states, now }.next(targets)
+        });
+        if states.last().is_some_and(|rest| rest.tally.targets == 0) {
+            states.pop();
+        }
+        RolloutState { waves: states, step }
+    }
+
+    fn wave(&self, at: usize, tally: &Tally) -> WaveState {
+        let Self { rollout, record, waves, now, .. } = *self;
+        let approvals = waves.get(at).and_then(|wave| approvals(rollout, wave, record, now));
+        // The gate was open once if a later wave has begun.
+        let has_begun = |name: &str| record.is_some_and(|record| record.began(name).is_some());
+        let has_passed = waves.iter().skip(at + 1).any(|later| has_begun(later.name.as_str()))
+            || at < waves.len() && has_begun(REST_WAVE);
+        let gate = match waves.get(at).filter(|_| !has_passed) {
+            None => gate::judge(waves.get(at), tally),
+            Some(wave) => gate::judge_others(wave, gate::judge(Some(wave), tally), record, approvals),
+        };
+        let name = waves.get(at).map_or_else(|| REST_WAVE.to_owned(), |wave| wave.name.to_string());
+        WaveState { name, members: Vec::new(), tally: *tally, in_ledger: 0, gate, approvals }
+    }
+}
+
+/// Targets in a list, with the wave of each.
+struct Listed<'a> {
+    targets: &'a [Target<'a>],
+    wave_indices: &'a [usize],
+}
+
+impl Targets for Listed<'_> {
+    fn all(&self) -> Cow<'_, [Target<'_>]> {
+        Cow::Borrowed(self.targets)
+    }
+
+    fn members(&self, wave: usize) -> Vec<usize> {
+        (0..self.wave_indices.len()).filter(|target| self.wave_indices[*target] == wave).collect()
+    }
+}
+
+/// The step that recorded decisions leave; `None` if the evidence decides.
+fn decided(phase: RolloutPhase, targets: &dyn Targets) -> Option<Step> {
+    match phase {
+        RolloutPhase::Running | RolloutPhase::Succeeded | RolloutPhase::Superseded => None,
+        RolloutPhase::Paused | RolloutPhase::Stopped => Some(Step::Held { phase }),
+        RolloutPhase::Aborted | RolloutPhase::RolledBack => {
+            let targets = targets.all();
+            let is_kept = |target: &Target<'_>| phase == RolloutPhase::Aborted && target.has_begun;
+            let is_left = |at: &usize| targets[*at].is_released && !is_kept(&targets[*at]);
+            let left: Vec<_> = (0..targets.len()).filter(is_left).collect();
+            Some(if left.is_empty() { Step::Held { phase } } else { Step::RollBack { targets: left } })
+        }
+    }
+}
+
+/// The counts of each wave; the wave of unmatched devices is the last.
+pub(super) fn tallies(
+    waves: &[Wave],
+    wave_indices: &[usize],
+    targets: &[Target<'_>],
+    clock: &RolloutClock<'_>,
+) -> Vec<Tally> {
+    let mut tallies = vec![Tally::default(); waves.len() + 1];
+    // Without a soak time a target counts even if a clock ahead of this one dated its confirmation.
+    let soaked_by = |soak: Duration| if soak.is_zero() { Timestamp::MAX } else { clock.began_by(soak) };
+    let soaked_by: Vec<_> = waves.iter().map(|wave| soaked_by(wave.soak)).collect();
+    for (at, target) in wave_indices.iter().zip(targets) {
+        if let Some(tally) = tallies.get_mut(*at) {
+            tally.add(target, soaked_by.get(*at).copied().unwrap_or(Timestamp::MAX));
+        }
+    }
+    tallies
+}
