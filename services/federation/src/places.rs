@@ -17,13 +17,13 @@ pub trait Places {
 ///
 /// # Errors
 /// The hubs that were not read.
-pub fn all_read(places: &impl Places) -> Result<(), ErrorBody> {
+pub(crate) fn all_read(places: &impl Places) -> Result<(), ErrorBody> {
     let unread = places.unread();
     if unread.is_empty() { Ok(()) } else { Err(not_read(&unread)) }
 }
 
 /// The refusal of a question about a site that no hub is known to have.
-pub fn nowhere(site: &SiteId, places: &impl Places) -> ErrorBody {
+pub(crate) fn nowhere(site: &SiteId, places: &impl Places) -> ErrorBody {
     match places.unread() {
         unread if !unread.is_empty() => not_read(&unread),
         _ => {

@@ -128,7 +128,10 @@ mod tests {
     #[test]
     fn a_path_is_read_as_steps_into_mappings_and_lists() {
         let key = |name: &str| PathStep::Key(name.to_owned());
-        assert_eq!(steps("a[0].b[1][2]"), [key("a"), PathStep::Index(0), key("b"), PathStep::Index(1), PathStep::Index(2)]);
+        assert_eq!(
+            steps("a[0].b[1][2]"),
+            [key("a"), PathStep::Index(0), key("b"), PathStep::Index(1), PathStep::Index(2)]
+        );
         assert_eq!(steps("[3].c.."), [PathStep::Index(3), key("c")]);
         assert_eq!(steps(""), []);
     }
