@@ -216,7 +216,7 @@ pub(crate) async fn enroll(context: &mut AuthContext<'_>, args: EnrollArgs) -> R
         _ => Ok(()),
     };
     let known = entry.clone();
-    let given = deliver(&store, &args, (entry, token), pair, connection.as_ref()).await;
+    let given = deliver(&store, &args, entry, token, pair, connection.as_ref()).await;
     let out = others_out.then(|| RevokeResult::of(&store, vec![known]));
     drop(store);
     if let Some(out) = out {
@@ -245,7 +245,8 @@ fn combine_errors(
 async fn deliver(
     store: &KeyStore,
     args: &EnrollArgs,
-    (entry, token): (UserEntry, String),
+    entry: UserEntry,
+    token: String,
     pair: Option<(KeyPair, bool)>,
     connection: Option<&Connection>,
 ) -> Result<EnrollResult, AuthError> {
@@ -307,7 +308,7 @@ fn give_creds(context: &mut AuthContext<'_>, args: CredsArgs) -> Result<(), CtlE
     label.map_err(|error| CtlError::Name(error.to_string()))?;
     let file = args.output.unwrap_or_else(|| store.path(&format!("creds/{name}.creds")));
     let terms = (context.now(), args.valid.map(|valid| valid.0));
-    let signed = sign_user(&mut store, (args.role, &args.sites), &name, file, terms)?;
+    let signed = sign_user(&mut store, args.role, &args.sites, &name, file, terms)?;
     store.write_registry()?;
     signed.write()?;
     drop(store);
@@ -340,7 +341,7 @@ fn sign_service(
     terms: (u64, Option<u64>),
 ) -> Result<SignedCreds, AuthError> {
     let sites = sites_of_file(&file);
-    sign_user(store, (role, &sites), name, file, terms)
+    sign_user(store, role, &sites, name, file, terms)
 }
 
 /// The sites that the token of a credentials file names.
@@ -354,7 +355,8 @@ fn sites_of_file(file: &Path) -> Vec<SiteId> {
 /// Enrols a service or a person in the registry in memory, and signs the credentials.
 fn sign_user(
     store: &mut KeyStore,
-    (role, sites): (Role, &[SiteId]),
+    role: Role,
+    sites: &[SiteId],
     name: &str,
     file: PathBuf,
     terms: (u64, Option<u64>),

@@ -80,21 +80,16 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, St
     metrics.hubs.set(config.hubs.len() as i64);
     let mut lines: BTreeMap<HubName, Line> = BTreeMap::new();
     for (name, at) in config.hubs {
-        let hub = Hub::new(
-            (name.clone(), at),
-            config.timing,
-            merged.clone(),
-            metrics.clone(),
-            Arc::new(SystemClock),
-        );
+        let hub =
+            Hub::new(name.clone(), at, config.timing, merged.clone(), metrics.clone(), Arc::new(SystemClock));
         lines.insert(name.clone(), hub.line());
         supervisor.spawn(Stage::Intake, format!("hub {name}"), hub.run(supervisor.token(Stage::Intake)));
     }
-    let health = (supervisor.health().clone(), metrics.clone());
+    let health = supervisor.health().clone();
     supervisor.spawn(
         Stage::Intake,
         "leases",
-        keep_leases(merged.clone(), health, supervisor.token(Stage::Intake)),
+        keep_leases(merged.clone(), health, metrics.clone(), supervisor.token(Stage::Intake)),
     );
     supervisor.spawn(
         Stage::Intake,
@@ -104,7 +99,9 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, St
     let writer = Writer::new(
         top.clone(),
         merged.clone(),
-        (config.timing, Arc::new(SystemClock), metrics.clone()),
+        config.timing,
+        Arc::new(SystemClock),
+        metrics.clone(),
         Rng::new(),
     );
     supervisor.spawn(Stage::Publish, "views", writer.run(supervisor.token(Stage::Publish)));
@@ -151,7 +148,7 @@ async fn release(merged: Arc<Merged>, whole: Latch, stop: CancellationToken) {
 }
 
 /// Has the devices of hubs that are silent for too long count as stale, and says which hubs are heard.
-async fn keep_leases(merged: Arc<Merged>, (health, metrics): (Health, Metrics), stop: CancellationToken) {
+async fn keep_leases(merged: Arc<Merged>, health: Health, metrics: Metrics, stop: CancellationToken) {
     let keep = async {
         let mut changes = merged.changes();
         let mut told = None;

@@ -224,7 +224,7 @@ pub async fn status(hubs: &impl Hubs, merged: &Merged, scatter: &ScatteredQuery)
     let counts = query.output == Output::Summary && !query.is_of_places();
     let in_lines = || StatusQuery { output: Output::All, limit: Some(PAGE_MAX), ..query.clone() };
     if gather && counts && query.after.is_some() {
-        return status_of(hubs, merged, (&in_lines(), query), PAGE_MAX, hub_queries).await;
+        return status_of(hubs, merged, &in_lines(), query, PAGE_MAX, hub_queries).await;
     }
     let answers = answers(hubs, merged, query, hub_queries).await?;
     if let [(_, answer)] = answers.as_slice() {
@@ -233,7 +233,7 @@ pub async fn status(hubs: &impl Hubs, merged: &Merged, scatter: &ScatteredQuery)
     let sum = added(query, *limit, answers)?;
     if counts && !sum.is_whole() {
         // The hubs do not say which targets they counted, so the lines are counted.
-        return status_of(hubs, merged, (&in_lines(), query), PAGE_MAX, hub_queries).await;
+        return status_of(hubs, merged, &in_lines(), query, PAGE_MAX, hub_queries).await;
     }
     written(merged, &sum, query.output, *limit)
 }
@@ -242,7 +242,8 @@ pub async fn status(hubs: &impl Hubs, merged: &Merged, scatter: &ScatteredQuery)
 async fn status_of(
     hubs: &impl Hubs,
     merged: &Merged,
-    (asked, query): (&StatusQuery, &StatusQuery),
+    asked: &StatusQuery,
+    query: &StatusQuery,
     limit: usize,
     hub_queries: &[HubQuery],
 ) -> Result<Bytes, Fault> {

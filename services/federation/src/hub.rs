@@ -106,7 +106,8 @@ pub(crate) struct Hub {
 impl Hub {
     /// A follower of a hub.
     pub(crate) fn new(
-        (name, config): (HubName, BusConfig),
+        name: HubName,
+        config: BusConfig,
         timing: Timing,
         merged: Arc<Merged>,
         metrics: Metrics,

@@ -100,7 +100,9 @@ impl Writer {
     pub(crate) fn new(
         bus: Bus,
         merged: Arc<Merged>,
-        (timing, clock, metrics): (Timing, Arc<dyn Clock>, Metrics),
+        timing: Timing,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
         chance: Rng,
     ) -> Self {
         Self {

@@ -173,7 +173,7 @@ impl ProfileType {
 pub struct Component {
     /// Its name.
     pub name: ComponentName,
-    /// The properties, by the type of the profile.
+    /// The properties, by the type of the profile; `Workload` has them as types.
     #[serde(default)]
     pub properties: Map<String, Value>,
 }

@@ -113,7 +113,8 @@ fn check_database(path: &Path, mark: &[u8; 4]) -> Result<(), BackupError> {
 pub(super) fn restore_rollup(
     backup: &Path,
     files: &[SavedFile],
-    (dir, created_at): (&Path, Timestamp),
+    dir: &Path,
+    created_at: Timestamp,
 ) -> Result<(), BackupError> {
     restore_files(backup, files, dir, |beside| {
         let note = serde_json::json!({ "createdAt": created_at }).to_string() + "\n";

@@ -69,7 +69,7 @@ pub async fn restore(
         None
     };
     if let Some(bus) = &bus {
-        let restored = restore_on(context.terminal, bus, (from, &manifest), args).await;
+        let restored = restore_on(context.terminal, bus, from, &manifest, args).await;
         restored.map_err(|error| CtlError::from(error).because(bus.refusal()))?;
     } else if let Some(dir) = &args.keys {
         files::restore_keys(from, &manifest.keys, dir)?;
@@ -109,7 +109,8 @@ fn check_directories(manifest: &Manifest, args: &RestoreArgs) -> Result<(), Back
 async fn restore_on(
     terminal: &mut Terminal,
     bus: &Bus,
-    (from, manifest): (&Path, &Manifest),
+    from: &Path,
+    manifest: &Manifest,
     args: &RestoreArgs,
 ) -> Result<(), BackupError> {
     let missing = if args.streams { missing_streams(bus, manifest).await? } else { Vec::new() };
@@ -120,7 +121,7 @@ async fn restore_on(
     restore_streams(terminal, bus, from, &missing).await?;
     if let Some(dir) = &args.rollup_data {
         let ledger = bus.stream_state(stream::LEDGER).await.map_err(SnapshotError::Read)?;
-        files::restore_rollup(from, &manifest.rollup, (dir, ledger.created_at))?;
+        files::restore_rollup(from, &manifest.rollup, dir, ledger.created_at)?;
     }
     Ok(())
 }

@@ -98,7 +98,8 @@ pub fn with_commit(
     deployment: &DeploymentId,
     verdict: Option<Verdict>,
     as_of: AsOf,
-    (commit, through): (&CommitName, Option<u64>),
+    commit: &CommitName,
+    through: Option<u64>,
 ) -> String {
     let (verdict, seq) = (verdict.map_or("there", Verdict::as_str), as_of.ledger_seq);
     let through = through.unwrap_or(seq);

@@ -61,7 +61,8 @@ impl Goal {
     pub(super) fn start(
         hub: &Hub,
         deployment: &DeploymentId,
-        (verdict, fail_on): (Option<Verdict>, Vec<Verdict>),
+        verdict: Option<Verdict>,
+        fail_on: Vec<Verdict>,
         commit: Option<&CommitName>,
     ) -> Self {
         let gate = verdict.zip(commit).map(|(verdict, commit)| {

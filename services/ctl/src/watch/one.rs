@@ -36,8 +36,8 @@ pub(super) async fn run(
     args: &WatchArgs,
 ) -> Result<bool, CtlError> {
     let (mut notices, is_there) = subscribe(session, &deployment, args).await?;
-    let ends = (args.until, args.fail_on.clone());
-    let mut goal = Goal::start(&session.hub, &deployment, ends, args.commit.as_ref());
+    let mut goal =
+        Goal::start(&session.hub, &deployment, args.until, args.fail_on.clone(), args.commit.as_ref());
     if let Some(words) = goal.words() {
         session.terminal.print_note(&words);
     }
@@ -54,7 +54,7 @@ pub(super) async fn run(
         }
     }
     let mut shown = (&mut screen, &mut hub);
-    let end = follow(session, &mut notices, &mut shown, &mut goal, (over, args.name.is_some())).await;
+    let end = follow(session, &mut notices, &mut shown, &mut goal, over, args.name.is_some()).await;
     if args.name.is_none() {
         notices.close().await;
     }
@@ -107,7 +107,8 @@ async fn follow(
     notices: &mut Notices,
     (screen, hub): &mut (&mut WatchScreen, &mut HubCheck),
     goal: &mut Goal,
-    (over, is_named): (Option<Instant>, bool),
+    over: Option<Instant>,
+    is_named: bool,
 ) -> Result<bool, CtlError> {
     let mut meanwhile = Meanwhile::new(session, notices);
     let over = async {

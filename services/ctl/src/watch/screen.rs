@@ -52,7 +52,8 @@ impl WatchScreen {
                 &self.deployment,
                 self.verdict,
                 as_of,
-                (commit, through),
+                commit,
+                through,
             )),
             None if self.is_of_before => self.print_already_reached(session, as_of),
             None => {}

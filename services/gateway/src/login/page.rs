@@ -6,7 +6,8 @@ use crate::people::page::{before_login, cli};
 
 /// The page for a browser that shows a nonce.
 pub(super) fn login(
-    (scheme, host): (&str, &str),
+    scheme: &str,
+    host: &str,
     nonce: &str,
     has_provider: bool,
     refused: Option<&str>,

@@ -116,7 +116,7 @@ pub(super) fn shown(
     let sealed = login.sealer.seal(Purpose::Attempt, &attempt).ok_or_else(no_random)?;
     let cookie = set_cookie(ATTEMPT_COOKIE, &sealed, attempt.ends - now, true);
     let (scheme, host) = people.login_address(headers)?;
-    let page = page::login((scheme, &host), &attempt.nonce, login.oidc.is_some(), refused);
+    let page = page::login(scheme, &host, &attempt.nonce, login.oidc.is_some(), refused);
     let html = [(CONTENT_TYPE, "text/html; charset=utf-8")];
     Ok((status, AppendHeaders([(SET_COOKIE, cookie)]), html, page.into_string()).into_response())
 }

@@ -144,7 +144,8 @@ impl ManifestCache {
     pub(crate) fn projection(
         &self,
         key: &DeviceKey,
-        (sequence, desired): (u64, &DesiredState),
+        sequence: u64,
+        desired: &DesiredState,
         device_id: &str,
     ) -> io::Result<Arc<ManifestProjection>> {
         let found = self.lock().get(key).filter(|(of, _)| *of == sequence).map(|(_, known)| known.clone());
@@ -230,7 +231,7 @@ pub(crate) mod tests {
         let (cache, key) = (ManifestCache::default(), "plant7/press-4".parse().unwrap());
         let at = |sequence, generation| {
             let desired = desired(generation, Vec::new());
-            cache.projection(&key, (sequence, &desired), "press-4").unwrap().generation.get()
+            cache.projection(&key, sequence, &desired, "press-4").unwrap().generation.get()
         };
         assert_eq!([at(7, 1), at(7, 9), at(8, 2)], [1, 1, 2]);
     }

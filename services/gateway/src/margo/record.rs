@@ -291,7 +291,7 @@ fn last_of<'a>(
 
 /// Records that UPLINK has stored the report of a number. False if the number is no longer open and another gateway has not
 /// confirmed the same report: it was coalesced, and the device must send its state again.
-pub(crate) fn confirm(record: &mut HttpDevice, (epoch, done): (Epoch, &OpenReport)) -> bool {
+pub(crate) fn confirm(record: &mut HttpDevice, epoch: Epoch, done: &OpenReport) -> bool {
     let report = ConfirmedReport { seq: done.seq, content: done.content };
     if record.epoch != epoch {
         return false;

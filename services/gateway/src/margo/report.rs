@@ -52,7 +52,7 @@ impl Devices {
         self.store.publish(device, &document(&numbered)?).await?;
         let done = &numbered.open;
         let confirm = |current: &mut HttpDevice, _: Option<&Receipt>| {
-            let is_confirmed = record::confirm(current, (epoch, done));
+            let is_confirmed = record::confirm(current, epoch, done);
             Ok((is_confirmed, is_confirmed))
         };
         if self.store.update(device, now, confirm).await? {

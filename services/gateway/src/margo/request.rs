@@ -43,7 +43,8 @@ pub(crate) async fn body(body: Body) -> Result<Bytes, Problem> {
 /// Content with its digest as entity tag: 304 without a body if the client has it.
 pub(crate) fn content(
     request: &HeaderMap,
-    (media_type, cache): (&'static str, &'static str),
+    media_type: &'static str,
+    cache: &'static str,
     digest: &Digest,
     bytes: &Bytes,
 ) -> Response {
@@ -67,11 +68,12 @@ pub(crate) fn content(
 /// As [`content`], compressed for a client that accepts gzip. The entity tag is the digest of the uncompressed content.
 pub(crate) fn compressed(
     request: &HeaderMap,
-    kind: (&'static str, &'static str),
+    media_type: &'static str,
+    cache: &'static str,
     digest: &Digest,
     bytes: &Bytes,
 ) -> Response {
-    let mut response = content(request, kind, digest, bytes);
+    let mut response = content(request, media_type, cache, digest, bytes);
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     if response.status() == StatusCode::OK
         && accepts_gzip(request)
@@ -169,7 +171,7 @@ mod tests {
         assert!(held(&[&own]) && held(&[&format!("{other}, W/{own}")]) && held(&[&other, "*"]));
         assert!(!held(&[]) && !held(&[&other]) && !held(&[&digest.to_string()]));
         let response =
-            content(&headers(&IF_NONE_MATCH, &[&own]), ("a/b", CHANGING), &digest, &Bytes::from("a"));
+            content(&headers(&IF_NONE_MATCH, &[&own]), "a/b", CHANGING, &digest, &Bytes::from("a"));
         assert_eq!(
             (response.status(), response.headers()[ETAG].to_str().unwrap()),
             (StatusCode::NOT_MODIFIED, &*own)
@@ -182,7 +184,7 @@ mod tests {
         let bytes = Bytes::from("a".repeat(1000));
         let packed = |values: &[&str]| {
             let request = headers(&ACCEPT_ENCODING, values);
-            let response = compressed(&request, ("a/b", IMMUTABLE), &Digest::of_bytes(&bytes), &bytes);
+            let response = compressed(&request, "a/b", IMMUTABLE, &Digest::of_bytes(&bytes), &bytes);
             assert_eq!(response.headers()[VARY], "Accept-Encoding");
             response.headers().contains_key(CONTENT_ENCODING)
         };

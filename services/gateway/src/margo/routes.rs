@@ -51,7 +51,7 @@ async fn projected(
     caller: &Caller,
 ) -> Result<Option<(DesiredState, Arc<ManifestProjection>)>, Problem> {
     let Some((sequence, desired)) = devices.store.desired(caller.device()).await? else { return Ok(None) };
-    let made = devices.manifests.projection(caller.device(), (sequence, &desired), caller.device_id());
+    let made = devices.manifests.projection(caller.device(), sequence, &desired, caller.device_id());
     let made = made.map_err(|error| problems::internal(error.to_string()))?;
     Ok(Some((desired, made)))
 }
@@ -83,7 +83,7 @@ async fn manifest(
         };
         devices.store.update(caller.device(), now, learn).await?;
     }
-    Ok(request::content(&headers, (MANIFEST_TYPE, request::CHANGING), &made.digest, &made.manifest))
+    Ok(request::content(&headers, MANIFEST_TYPE, request::CHANGING, &made.digest, &made.manifest))
 }
 
 async fn deployment(
@@ -96,8 +96,7 @@ async fn deployment(
     let found = projected(&devices, &caller).await?;
     let found = found.as_ref().and_then(|(_, made)| made.deployment(&id, &digest));
     let found = found.ok_or_else(problems::deployment_not_found)?;
-    let kind = (DEPLOYMENT_TYPE, request::IMMUTABLE);
-    Ok(request::compressed(&headers, kind, &found.digest, &found.text))
+    Ok(request::compressed(&headers, DEPLOYMENT_TYPE, request::IMMUTABLE, &found.digest, &found.text))
 }
 
 async fn bundle(
@@ -110,7 +109,7 @@ async fn bundle(
     let found = projected(&devices, &caller).await?;
     let found = found.as_ref().and_then(|(_, made)| made.bundle(&digest));
     let (digest, bytes) = found.ok_or_else(problems::invalid_bundle)?;
-    Ok(request::content(&headers, (BUNDLE_TYPE, request::IMMUTABLE), digest, bytes))
+    Ok(request::content(&headers, BUNDLE_TYPE, request::IMMUTABLE, digest, bytes))
 }
 
 async fn post_status(

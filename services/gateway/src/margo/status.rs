@@ -64,7 +64,7 @@ impl StatusManifest {
             let rule = format!("is {}, the address names {id}", self.deployment_id);
             return Err(problems::semantic_error("deploymentId", rule));
         }
-        let trial = self.numbered((Epoch::FIRST, Seq::FIRST, Seq::FIRST), Timestamp::UNIX_EPOCH);
+        let trial = self.numbered(Epoch::FIRST, Seq::FIRST, Seq::FIRST, Timestamp::UNIX_EPOCH);
         trial.check().map_err(problems::violation)?;
         aggregate::check(&self.status, &self.components).map_err(problems::violation)
     }
@@ -77,7 +77,7 @@ impl StatusManifest {
     /// The report under its number.
     pub(crate) fn report(&self, numbered: &Numbered) -> StatusReport {
         let Numbered { open, epoch, head } = numbered;
-        let report = self.numbered((*epoch, open.seq, *head), open.at);
+        let report = self.numbered(*epoch, open.seq, *head, open.at);
         StatusReport {
             digest: open.target.unwrap_or(report.digest),
             coalesced: open.coalesced.clone(),
@@ -85,7 +85,7 @@ impl StatusManifest {
         }
     }
 
-    fn numbered(&self, (epoch, seq, head): (Epoch, Seq, Seq), observed_at: Timestamp) -> StatusReport {
+    fn numbered(&self, epoch: Epoch, seq: Seq, head: Seq, observed_at: Timestamp) -> StatusReport {
         StatusReport {
             api_version: ApiVersion::V1,
             kind: kind::StatusReport::StatusReport,

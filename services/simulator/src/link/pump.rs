@@ -44,7 +44,8 @@ pub(super) struct Pump<'a> {
 impl<'a> Pump<'a> {
     pub(super) fn new(
         direction: Direction,
-        (from, to): (ReadHalf<'a>, WriteHalf<'a>),
+        from: ReadHalf<'a>,
+        to: WriteHalf<'a>,
         road: &'a ConnectionContext,
         rng: fastrand::Rng,
     ) -> Self {

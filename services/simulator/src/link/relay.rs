@@ -87,8 +87,8 @@ async fn both_ways(
 ) -> End {
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let up = Pump::new(Direction::Up, (from_client, to_server), road, rng.fork());
-    let down = Pump::new(Direction::Down, (from_server, to_client), road, rng.fork());
+    let up = Pump::new(Direction::Up, from_client, to_server, road, rng.fork());
+    let down = Pump::new(Direction::Down, from_server, to_client, road, rng.fork());
     let mut state = road.state.clone();
     let ends = |state: &LinkState| matches!(state.effective().condition, Condition::Cut | Condition::Closed);
     tokio::select! {

@@ -157,10 +157,10 @@ const PLANS_TEXT: &str = "\
 # a comment
 plans:
   - name: web
-applications:
-  - payloadName: one
-    ports: [{protocol: TCP,
-      port: 80}]
+    applications:
+      - payloadName: one
+        ports: [{protocol: TCP,
+          port: 80}]
 ";
 
 #[test]

@@ -58,7 +58,7 @@ fn resent(
 fn done(record: &mut HttpDevice, seq: u64) -> bool {
     let open = record.open.iter().find(|open| open.seq.get() == seq).cloned().unwrap();
     let epoch = record.epoch;
-    confirm(record, (epoch, &open))
+    confirm(record, epoch, &open)
 }
 
 #[test]
@@ -99,14 +99,14 @@ fn a_slow_gateway_learns_that_its_number_was_coalesced() {
     let slow = record.open[0].clone();
     number(&mut record, "web", "installed", 1);
     let epoch = record.epoch;
-    assert!(!confirm(&mut record, (epoch, &slow)), "ingest may have dropped it: the device must try again");
+    assert!(!confirm(&mut record, epoch, &slow), "ingest may have dropped it: the device must try again");
     assert!(done(&mut record, 2));
     // Two gateways that published the same number agree.
     let mut both = begin(None, now(0));
     number(&mut both, "web", "installing", 0);
     let (open, epoch) = (both.open[0].clone(), both.epoch);
-    assert!(confirm(&mut both, (epoch, &open)) && confirm(&mut both, (epoch, &open)));
-    assert!(!confirm(&mut both, (epoch.next(), &open)), "a number of another epoch");
+    assert!(confirm(&mut both, epoch, &open) && confirm(&mut both, epoch, &open));
+    assert!(!confirm(&mut both, epoch.next(), &open), "a number of another epoch");
 }
 
 #[test]

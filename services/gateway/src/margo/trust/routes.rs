@@ -40,10 +40,10 @@ async fn discovery(State(people): State<People>, headers: HeaderMap) -> Result<R
     let (trust, host) = served(&people, &headers)?;
     let uri = format!("https://{host}{BUNDLE}");
     let document = Bytes::from(json!({ "trustDomain": trust.domain, "trustBundleUri": uri }).to_string());
-    Ok(request::content(&headers, (JSON, CACHE), &Digest::of_bytes(&document), &document))
+    Ok(request::content(&headers, JSON, CACHE, &Digest::of_bytes(&document), &document))
 }
 
 async fn bundle(State(people): State<People>, headers: HeaderMap) -> Result<Response, Problem> {
     let (trust, _) = served(&people, &headers)?;
-    Ok(request::content(&headers, (JSON, CACHE), &Digest::of_bytes(&trust.bundle), &trust.bundle))
+    Ok(request::content(&headers, JSON, CACHE, &Digest::of_bytes(&trust.bundle), &trust.bundle))
 }
