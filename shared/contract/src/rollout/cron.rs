@@ -1,5 +1,6 @@
 //! The begins of a window by the five fields of cron: minute, hour, day of the month, month, day of the week. It knows neither time
-//! zones nor the present.
+//! zones nor the present. The crate `cronexpr` 1.7 is no substitute: it leaves out a begin that summer time skips, repeats one that
+//! occurs twice, and finds no begin that is more than four years away.
 
 use std::fmt;
 use std::str::FromStr;
