@@ -6,7 +6,8 @@ own, where the kernel counts each packet with its IP and TCP headers. The device
 
 Needs root, iptables, openssl and .tools/nats-server. --faster divides every interval: each cost is one of an event, so a run of ten
 minutes then stands for a hundred. Prints packets and bytes each way, the frames of NATS in them, and megabytes in 30 days. With
---cut it then drops every packet and prints after how long the agent knows that its link is lost, also in heartbeats.
+--cut INPUT it then loses every packet on the way, with --cut OUTPUT none gets away, and it prints after how many heartbeats the
+agent knows that its link is lost.
 """
 import argparse, collections, hashlib, json, os, re, shutil, socket, ssl, subprocess, sys, tempfile, time, urllib.request
 
@@ -65,10 +66,10 @@ def frames(server_log, since):
     return seen
 
 
-def cut(heartbeat):
+def cut(chain, heartbeat):
     """Drops every packet of the server's port; returns the time until the agent's metrics say that the link is down."""
     for way in ("--dport", "--sport"):
-        subprocess.run(["iptables", "-I", "OUTPUT", "-p", "tcp", way, str(PORT), "-j", "DROP"], check=True)
+        subprocess.run(["iptables", "-I", chain, "-p", "tcp", way, str(PORT), "-j", "DROP"], check=True)
     begun = time.monotonic()
     while time.monotonic() - begun < 20 * heartbeat:
         metrics = urllib.request.urlopen("http://127.0.0.1:9103/metrics").read().decode()
@@ -84,7 +85,7 @@ def main():
     for name, default in (("faster", 10), ("minutes", 10), ("heartbeat", 30), ("poll", 0), ("server-ping", 120)):
         args.add_argument(f"--{name}", type=float, default=default)
     args.add_argument("--keep", action="store_true")
-    args.add_argument("--cut", action="store_true")
+    args.add_argument("--cut", choices=("INPUT", "OUTPUT"))
     args = args.parse_args()
     if os.listdir("/sys/class/net") and subprocess.run(["iptables", "-S"], capture_output=True, text=True).stdout.count("\n") > 3:
         sys.exit("run it in a network namespace of its own: unshare -n")
@@ -138,7 +139,7 @@ def main():
             print(f"  {count:6} {frame}")
         print(f"MB in 30 days: {up * month / 1e6:.1f} up, {down * month / 1e6:.1f} down, {(up + down) * month / 1e6:.1f} together", flush=True)
         if args.cut:
-            print(f"a link without any packet is known to be lost after {cut(heartbeat)} heartbeats", flush=True)
+            print(f"a link without any packet is known to be lost after {cut(args.cut, heartbeat)} heartbeats", flush=True)
     finally:
         for process in reversed(running):
             process.kill()
