@@ -5,7 +5,7 @@
 //! `/api/v1`, [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`]. [`emco`] is EMCO's status query.
 
 pub(crate) mod api;
-mod emco;
+pub(crate) mod emco;
 pub(crate) mod guard;
 pub(crate) mod live;
 pub(crate) mod page;

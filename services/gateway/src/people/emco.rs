@@ -5,6 +5,7 @@
 //! logical clouds either, so their address is refused. An unknown deployment, device, application or component is 404: EMCO answers
 //! 400 to the first three, and with nothing to unknown values of filters. `…/status/watch` streams EMCO's notifications ([`WatchedStatus`]). EMCO's lifecycle requests are not served.
 
+pub(crate) mod named;
 mod notify;
 pub(super) mod request;
 
@@ -26,7 +27,7 @@ use muster_contract::status::StatusAnswer;
 use muster_service::error::chain;
 use serde_json::{Value, json};
 
-pub(super) use self::notify::WatchedStatus;
+pub(crate) use self::notify::WatchedStatus;
 use self::request::{Anchor, StatusRequest};
 use super::People;
 use super::api::document;

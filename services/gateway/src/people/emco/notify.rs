@@ -20,7 +20,7 @@ const TARGETS_MAX: usize = 1_000;
 
 /// The question of a stream.
 #[derive(Debug, Clone)]
-pub(in crate::people) struct WatchedStatus {
+pub(crate) struct WatchedStatus {
     /// The question as a text, by which two are the same one.
     key: String,
     anchor: Arc<Anchor>,
