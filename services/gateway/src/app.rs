@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Cli, Config, PeopleConfig};
 use crate::error::StartError;
+use crate::grpc::start::GrpcListener;
 use crate::listener::{Limits, Listener};
 use crate::login::Login;
 use crate::margo;
@@ -33,6 +34,8 @@ pub struct Gateway {
     pub people_addr: SocketAddr,
     /// The address of the listener of devices, if they are served.
     pub devices_addr: Option<SocketAddr>,
+    /// The address of the listener of gRPC, if it is served.
+    pub grpc_addr: Option<SocketAddr>,
     /// Its metrics.
     pub metrics: Metrics,
 }
@@ -52,13 +55,20 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, StartError> {
-    let Config { common, people, login, devices, webhooks } = config;
+    let Config { common, people, login, devices, grpc, webhooks } = config;
     let webhooks = webhooks.map(Webhooks::open).transpose()?.map(Arc::new);
+    let revocations = login.as_ref().and_then(|login| login.revocations.clone());
     let login =
         login.zip(common.creds.clone()).map(|(login, creds)| Login::open(login, creds)).transpose()?;
     let metrics = Metrics::register(supervisor.health());
     // Before the wait for NATS: an address in use is found at once.
     let listener = listen(&people, &metrics).await?;
+    let grpc = match grpc {
+        Some(grpc) => {
+            Some(GrpcListener::bind(grpc, common.creds.as_deref(), revocations.as_deref(), &metrics).await?)
+        }
+        None => None,
+    };
     let trust = devices.as_ref().map(margo::start::trust).transpose()?.flatten();
     let devices_addr = match devices {
         Some(devices) => Some(margo::start::serve(devices, &common, &metrics, supervisor).await?),
@@ -84,6 +94,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
         let deliverer = Deliverer::new(hub.clone(), webhooks, clock.clone(), metrics.clone(), host.clone());
         supervisor.spawn(Stage::Serve, "webhooks", deliverer.run(token.clone()));
     }
+    let grpc_hub = hub.clone();
     let people = People::new(hub, feed.clone(), clock, host, metrics.clone(), token.clone());
     let people = people
         .with_login(login.map(Arc::new), is_secure)
@@ -91,10 +102,12 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
         .with_trust(trust)
         .with_webhooks(webhooks);
     supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
+    let grpc = grpc.map(|grpc| grpc.serve(grpc_hub, people.clone(), &metrics, supervisor));
+    let grpc_addr = grpc.transpose()?;
     let router = router(people);
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });
     tracing::info!(people.url = format!("{scheme}://{people_addr}"), "serving people");
-    Ok(Gateway { people_addr, devices_addr, metrics })
+    Ok(Gateway { people_addr, devices_addr, grpc_addr, metrics })
 }
 
 async fn listen(people: &PeopleConfig, metrics: &Metrics) -> Result<Listener, StartError> {

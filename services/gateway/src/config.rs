@@ -7,6 +7,7 @@ use clap::Parser;
 use muster_service::config::{Common, CommonArgs, Problems};
 use muster_service::version::VERSION;
 
+use crate::grpc::config::{GrpcArgs, GrpcConfig, Inherited};
 use crate::login::settings::{LoginArgs, LoginConfig};
 use crate::margo::config::{DevicesArgs, DevicesConfig};
 use crate::people::hosts::{Reach, name_and_port};
@@ -64,6 +65,9 @@ pub(crate) struct Cli {
     devices: DevicesArgs,
 
     #[command(flatten)]
+    grpc: GrpcArgs,
+
+    #[command(flatten)]
     webhooks: WebhooksArgs,
 
     #[command(flatten)]
@@ -81,6 +85,8 @@ pub struct Config {
     pub login: Option<LoginConfig>,
     /// The listener of devices, if they are served.
     pub devices: Option<DevicesConfig>,
+    /// The listener of gRPC, if it is served.
+    pub grpc: Option<GrpcConfig>,
     /// Webhooks, if this gateway registers and delivers them.
     pub webhooks: Option<WebhooksConfig>,
 }
@@ -120,6 +126,12 @@ impl Cli {
         let login =
             self.login.check(self.common.creds.is_some(), self.common.tls_ca.as_deref(), &mut problems);
         let (is_insecure, only_loopback) = (self.insecure_http, self.published_on_loopback);
+        let inherited = Inherited {
+            cert: self.tls_cert.as_deref(),
+            key: self.tls_key.as_deref(),
+            domain: self.devices.trust_domain(),
+        };
+        let grpc = self.grpc.check(inherited, &mut problems);
         let devices = self.devices.check((self.tls_cert.as_deref(), self.tls_key.as_deref()), &mut problems);
         let webhooks = self.webhooks.check(&mut problems);
         problems.finish(|| {
@@ -131,6 +143,7 @@ impl Cli {
                 people: PeopleConfig { addr: addr?, tls, public_host, reach },
                 login: login?,
                 devices: devices?,
+                grpc: grpc?,
                 webhooks: webhooks?,
             })
         })

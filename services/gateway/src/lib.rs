@@ -4,21 +4,23 @@
 //! browsers, programs ─► people ──► muster.query.*, muster.publisher.*, muster.ingest.quarantine.*
 //!                          └─────► the bucket `views`, for pages and events that follow the fleet
 //! webhooks ───────────► muster.notify.webhook-*, and https to receivers
+//! gRPC clients ───────► grpc ────► muster.planner.*, muster.query.*
 //! devices ────────────► margo ───► DOWNLINK, UPLINK, the bucket `http_devices`
 //! ```
 //!
 //! It holds no truth and no state of its own: any number of gateways run side by side, and one that dies loses nothing. It
 //! answers nothing from memory that it cannot vouch for: without NATS or the rollup it answers 503.
 //!
-//! Two listeners, never one: [`people`] are browsers and programs of people; devices have a listener and a router of their
-//! own, with client certificates ([`margo`]). Both are served by a [`listener`] with bounds, over [`tls`], and report errors as
+//! Three listeners, never one: [`people`] are browsers and programs of people; devices have a listener and a router of their
+//! own, with client certificates ([`margo`]), and so have programs that speak gRPC ([`grpc`]). All are served by a [`listener`] with bounds, over [`tls`], and report errors as
 //! [`problem`] documents. [`login`] identifies people and checks the rights of their role.
 //!
-//! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`webhooks`], [`margo`].
+//! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`webhooks`], [`margo`], [`grpc`].
 
 pub mod app;
 mod config;
 mod error;
+mod grpc;
 mod listener;
 mod login;
 mod margo;

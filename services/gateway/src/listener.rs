@@ -1,4 +1,4 @@
-//! Serves a router over HTTP/1.1 with bounds, so that no client delays another.
+//! Serves a router over HTTP/1.1, or HTTP/2 for gRPC, with bounds, so that no client delays another.
 //!
 //! - The header of a request has a deadline, which covers an idle connection too, and bounds of bytes and fields.
 //! - A client that does not read ends its connection ([`stall`]); a connection has a greatest age, after which it takes no
@@ -20,9 +20,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
@@ -40,6 +40,8 @@ use crate::metrics::ListenerMetrics;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest header in bytes.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// The same for the fields of a header over HTTP/2.
+const HEADER_LIST_BYTES_MAX: u32 = 16 * 1024;
 /// Most fields of a header.
 const HEADER_FIELDS_MAX: usize = 64;
 /// Time for open requests after the process was asked to stop.
@@ -58,6 +60,8 @@ pub(crate) struct Limits {
     pub stall: Duration,
     /// Age after which a connection takes no further request.
     pub age: Duration,
+    /// Most requests under way on one connection of HTTP/2; none for HTTP/1.1.
+    pub streams: Option<u32>,
 }
 
 impl Limits {
@@ -67,6 +71,7 @@ impl Limits {
         header: Duration::from_secs(15),
         stall: Duration::from_secs(20),
         age: Duration::from_secs(60 * 60),
+        streams: None,
     };
     /// The limits of devices. Connections are short, because only the handshake checks a certificate.
     pub(crate) const DEVICES: Self = Self {
@@ -74,6 +79,15 @@ impl Limits {
         header: Duration::from_secs(60),
         stall: Duration::from_secs(20),
         age: Duration::from_secs(10 * 60),
+        streams: None,
+    };
+    /// The limits of gRPC. Here too only the handshake checks a certificate. A client that answers no ping within `header` is gone.
+    pub(crate) const GRPC: Self = Self {
+        connections: 1_000,
+        header: Duration::from_secs(20),
+        stall: Duration::from_secs(20),
+        age: Duration::from_secs(10 * 60),
+        streams: Some(64),
     };
 }
 
@@ -223,12 +237,16 @@ impl Exchange {
             request.extensions_mut().insert(peer.clone());
             router.call(request)
         });
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(limits.header)
-            .max_buf_size(HEADER_BYTES_MAX)
-            .max_headers(HEADER_FIELDS_MAX);
         let stream = TokioIo::new(StallGuard::new(stream, limits.stall));
+        let Some(streams) = limits.streams else {
+            return serve_http1(stream, service, limits, stop).await;
+        };
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
+            .max_concurrent_streams(streams)
+            .max_header_list_size(HEADER_LIST_BYTES_MAX)
+            .keep_alive_interval(limits.header)
+            .keep_alive_timeout(limits.header);
         let mut connection = pin!(http.serve_connection(stream, service));
         tokio::select! {
             _ = connection.as_mut() => return,
@@ -238,6 +256,27 @@ impl Exchange {
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
     }
+}
+
+/// Serves a connection of HTTP/1.1 until its end, its age or `stop`.
+async fn serve_http1<S, H>(stream: S, service: H, limits: Limits, stop: CancellationToken)
+where
+    S: hyper::rt::Read + hyper::rt::Write + Unpin,
+    H: hyper::service::HttpService<Incoming, ResBody = axum::body::Body, Error: Into<axum::BoxError>>,
+{
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits.header)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .max_headers(HEADER_FIELDS_MAX);
+    let mut connection = pin!(http.serve_connection(stream, service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = sleep(limits.age) => {}
+        () = stop.cancelled() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
 }
 
 // The least that the HTTP library takes.

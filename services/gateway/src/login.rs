@@ -137,7 +137,7 @@ impl Login {
 
     /// The signer of notes that name the session's person.
     pub(crate) fn represents(&self, session: &Session) -> Arc<dyn Represents> {
-        Arc::new(Representation { signer: Arc::clone(&self.signer), person: session.person.clone() })
+        representation(&self.signer, &session.person)
     }
 }
 
@@ -151,6 +151,11 @@ fn is_over(session: &Session, account: &PeopleAccount, provider: Option<&str>) -
         return Some("this gateway no longer accepts the provider of the session");
     }
     account.is_revoked(&session.person.key, session.issued).then_some("the key is revoked")
+}
+
+/// The signer of notes that name a person.
+pub(crate) fn representation(signer: &Arc<NoteSigner>, person: &OnBehalfOf) -> Arc<dyn Represents> {
+    Arc::new(Representation { signer: Arc::clone(signer), person: person.clone() })
 }
 
 /// Signs notes for requests on behalf of a person.

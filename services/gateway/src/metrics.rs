@@ -20,6 +20,12 @@ pub struct Metrics {
     pub people: ListenerMetrics,
     /// The listener of devices.
     pub devices: ListenerMetrics,
+    /// The listener of gRPC.
+    pub grpc: ListenerMetrics,
+    /// Calls over gRPC that were answered.
+    pub grpc_requests: Counter,
+    /// Those that failed or were refused, by another status than OK.
+    pub grpc_errors: Counter,
     /// Requests of devices that were answered.
     pub device_requests: Counter,
     /// Requests of devices that failed or were refused, by status 400 and above.
@@ -55,6 +61,13 @@ impl Metrics {
             let help =
                 "Connections of devices that were closed for newer ones, because as many were open as may be";
             registry.register("evicted_device_connections", help, all.devices.evicted);
+            registry.register("grpc_connections", "Open connections of gRPC", all.grpc.connections);
+            let help =
+                "Connections of gRPC that were closed for newer ones, because as many were open as may be";
+            registry.register("evicted_grpc_connections", help, all.grpc.evicted);
+            registry.register("grpc_requests", "Calls over gRPC that were answered", all.grpc_requests);
+            let help = "Calls over gRPC that were answered with another status than OK";
+            registry.register("grpc_errors", help, all.grpc_errors);
             let help = "Requests of devices that were answered";
             registry.register("device_requests", help, all.device_requests);
             let help = "Answers to devices with a status of 400 or above";

@@ -5,7 +5,7 @@
 //! EMCO's status query. This file is what the routes share.
 
 pub(crate) mod api;
-mod emco;
+pub(crate) mod emco;
 pub(crate) mod guard;
 pub(crate) mod hosts;
 pub(crate) mod live;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem};
 
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,9 @@ pub enum TlsError {
         source: pem::Error,
     },
     /// The certificates of an authority cannot be used.
-    #[error("cannot use the certificates of --client-ca: they must be authorities in PEM")]
+    #[error(
+        "cannot use the certificates of clients' authorities (--client-ca, --grpc-client-ca): they must be authorities in PEM"
+    )]
     Authority(#[source] rustls::Error),
     /// The certificate names another server.
     #[error(
@@ -83,6 +85,19 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let bytes = read(path)?;
     let pem = |source| TlsError::Pem { path: path.to_owned(), what: "certificate", source };
     let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(pem)?;
+    if found.is_empty() { Err(pem(pem::Error::NoItemsFound)) } else { Ok(found) }
+}
+
+/// All lists of revoked certificates of a file.
+///
+/// # Errors
+/// It cannot be read, or holds none.
+pub(crate) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let bytes = read(path)?;
+    let what = "list of revoked certificates";
+    let pem = |source| TlsError::Pem { path: path.to_owned(), what, source };
+    let found: Vec<_> =
+        CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(pem)?;
     if found.is_empty() { Err(pem(pem::Error::NoItemsFound)) } else { Ok(found) }
 }
 

@@ -276,8 +276,8 @@ const READ_PLANS: [&str; 6] = [
 const APPROVE: [&str; 3] =
     ["muster.planner.operation-approve", "muster.planner.operation-reject", "muster.publisher.decide"];
 /// Requests of a gateway on behalf of people.
-const ASK_FOR_PEOPLE: [&str; 3] =
-    ["muster.publisher.release", "muster.publisher.decide", QUARANTINE_REQUESTS];
+const ASK_FOR_PEOPLE: [&str; 4] =
+    ["muster.publisher.release", "muster.publisher.decide", PLANS_REQUESTS, QUARANTINE_REQUESTS];
 /// Requests of a gateway about webhooks: on behalf of operators, and for deliveries.
 const WEBHOOK_REQUESTS: [&str; 5] = [
     "muster.notify.webhook-register",
@@ -372,7 +372,9 @@ impl Role {
     fn asked_by_people(self) -> Vec<&'static [&'static str]> {
         let views: &[&str] = &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"];
         match self {
-            Self::Gateway => vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &WEBHOOK_REQUESTS, &READ_MIRRORS],
+            Self::Gateway => {
+                vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &WEBHOOK_REQUESTS, &READ_MIRRORS]
+            }
             Self::Viewer => vec![&READ_ONLY_REQUESTS, &READ_PLANS, views, &ASK_FOR_NOTICES, &DISCOVERY],
             Self::Approver => {
                 vec![&READ_ONLY_REQUESTS, &READ_PLANS, &APPROVE, views, &ASK_FOR_NOTICES, &DISCOVERY]

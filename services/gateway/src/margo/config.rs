@@ -84,6 +84,11 @@ pub struct DevicesConfig {
 }
 
 impl DevicesArgs {
+    /// The trust domain as it was given.
+    pub(crate) fn trust_domain(&self) -> Option<&str> {
+        self.trust_domain.as_deref()
+    }
+
     /// The checked settings: `Some(None)` if devices are not served, `None` if one was refused. `people` are certificate and key
     /// of the people's listener.
     pub(crate) fn check(

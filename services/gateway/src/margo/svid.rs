@@ -46,7 +46,7 @@ impl Realm {
 }
 
 /// The only URI among a certificate's names.
-fn only_uri(certificate: &CertificateDer<'_>) -> Option<String> {
+pub(crate) fn only_uri(certificate: &CertificateDer<'_>) -> Option<String> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     let mut uris = certificate.valid_uri_names();
     let uri = uris.next()?.to_owned();
@@ -55,7 +55,7 @@ fn only_uri(certificate: &CertificateDer<'_>) -> Option<String> {
 
 /// Whether the extension `keyUsage` permits signing certificates or revocation lists. It searches the whole
 /// certificate for the identifier, and so may refuse a good certificate that has those bytes by chance.
-fn signs_certificates(certificate: &[u8]) -> bool {
+pub(crate) fn signs_certificates(certificate: &[u8]) -> bool {
     let permits = |window: &[u8]| {
         let rest = window.iter().skip(KEY_USAGE.len()).copied().collect::<Vec<_>>();
         // BIT STRING: tag, length, unused bits, first octet.

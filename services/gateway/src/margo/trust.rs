@@ -10,18 +10,23 @@ use std::fmt;
 
 use bytes::Bytes;
 use data_encoding::{BASE64, BASE64URL_NOPAD};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use muster_contract::Timestamp;
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 
 /// Seconds after which a client should read the bundle again.
 const REFRESH_SECONDS: u32 = 3600;
 
-/// DER: tags of a sequence, an integer, a bit string, an object identifier, and a certificate's version.
+/// DER: tags of a sequence, an integer, a bit string, an object identifier, a certificate's version, and times.
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const OBJECT: u8 = 0x06;
 const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 /// Object identifiers of keys: RSA, elliptic curves, Ed25519.
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const CURVES: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -89,13 +94,19 @@ fn jwk(certificate: &[u8]) -> Option<Value> {
     Some(key)
 }
 
-fn public_key(certificate: &[u8]) -> Option<Value> {
+/// The fields of a certificate behind its version and serial number.
+fn fields_after_number(certificate: &[u8]) -> Option<&[u8]> {
     let (mut whole, _) = element(certificate, SEQUENCE)?;
     let mut content = take(&mut whole, SEQUENCE)?;
     if content.first() == Some(&VERSION) {
         take(&mut content, VERSION)?;
     }
     take(&mut content, INTEGER)?;
+    Some(content)
+}
+
+fn public_key(certificate: &[u8]) -> Option<Value> {
+    let mut content = fields_after_number(certificate)?;
     // Signature, issuer, validity, subject.
     for _ in 0..4 {
         take(&mut content, SEQUENCE)?;
@@ -122,6 +133,24 @@ fn public_key(certificate: &[u8]) -> Option<Value> {
         ED25519 => Some(json!({ "kty": "OKP", "crv": "Ed25519", "x": text(bits) })),
         _ => None,
     }
+}
+
+/// The begin of a certificate's validity.
+pub(crate) fn not_before(certificate: &[u8]) -> Option<Timestamp> {
+    let mut content = fields_after_number(certificate)?;
+    // Signature, issuer.
+    for _ in 0..2 {
+        take(&mut content, SEQUENCE)?;
+    }
+    let validity = take(&mut content, SEQUENCE)?;
+    let (digits, century) = match element(validity, UTC_TIME) {
+        // Two digits of a year up to 2049.
+        Some((digits, _)) => (digits, if digits.first()? < &b'5' { "20" } else { "19" }),
+        None => (element(validity, GENERALIZED_TIME)?.0, ""),
+    };
+    let text = format!("{century}{}", std::str::from_utf8(digits).ok()?.strip_suffix('Z')?);
+    let time = DateTime::strptime("%Y%m%d%H%M%S", text).ok()?;
+    time.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp())
 }
 
 /// A number without the octet that says that it is positive.

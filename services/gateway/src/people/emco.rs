@@ -5,9 +5,10 @@
 //! logical clouds either, so their address is refused. An unknown deployment, device, application or component is 404: EMCO answers
 //! 400 to the first three, and with nothing to unknown values of filters. `…/status/watch` streams EMCO's notifications ([`WatchedStatus`]). EMCO's lifecycle requests are not served.
 
+pub(crate) mod named;
 pub(super) mod notify;
 pub(super) mod request;
-pub(super) mod watched;
+pub(crate) mod watched;
 
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;

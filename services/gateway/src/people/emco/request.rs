@@ -58,20 +58,35 @@ impl Anchor {
     /// A name breaks the rules of names.
     pub(super) fn read(path: &RawPathParams) -> Result<Self, Problem> {
         let text = |name: &str| path.iter().find(|(given, _)| *given == name).map(|(_, text)| text);
-        let refuse = |name: &str, error: &dyn std::fmt::Display| Problem::field(name, error.to_string());
         if let Some(provider) = text("provider") {
-            let cluster = text("cluster").unwrap_or_default();
-            let key = format!("{provider}/{cluster}").parse::<DeviceKey>();
-            return key.map(Self::Cluster).map_err(|error| refuse("cluster", &error));
+            return Self::cluster(provider, text("cluster").unwrap_or_default());
         }
-        let name = |field: &str| checked_name(field, text(field).unwrap_or_default());
-        let group = text("group").unwrap_or_default();
+        let [project, app, version, group] =
+            ["project", "compositeApp", "version", "group"].map(|name| text(name).unwrap_or_default());
+        Self::group([project, app, version], group)
+    }
+
+    /// A deployment by its group, with the names of project, composite app and version.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn group([project, app, version]: [&str; 3], group: &str) -> Result<Self, Problem> {
+        let refuse = |error: muster_contract::LabelError| Problem::field("group", error.to_string());
         Ok(Self::Group {
-            id: group.parse().map_err(|error: muster_contract::LabelError| refuse("group", &error))?,
-            project: name("project")?,
-            composite_app: name("compositeApp")?,
-            version: name("version")?,
+            id: group.parse().map_err(refuse)?,
+            project: checked_name("project", project)?,
+            composite_app: checked_name("compositeApp", app)?,
+            version: checked_name("version", version)?,
         })
+    }
+
+    /// A device by the names of its provider and cluster.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn cluster(provider: &str, cluster: &str) -> Result<Self, Problem> {
+        let key = format!("{provider}/{cluster}").parse::<DeviceKey>();
+        key.map(Self::Cluster).map_err(|error| Problem::field("cluster", error.to_string()))
     }
 
     /// The device of a cluster's question.

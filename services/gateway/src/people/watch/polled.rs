@@ -5,6 +5,8 @@
 //! another one, not with each judgement. `stale` names why no service answers, `end` follows when there is no such rollout,
 //! deployment or device any more.
 
+pub(crate) mod notices;
+
 use std::iter;
 use std::sync::Arc;
 
@@ -176,6 +178,17 @@ pub(in crate::people) async fn notifications(
 
 async fn follow(people: People, topic: Topic, headers: &HeaderMap) -> Result<Response, Problem> {
     check_room(&people)?;
+    let mut known = subscribe(&people, &topic).await?;
+    known.mark_changed();
+    let has = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+    Ok(respond(people, DocumentSource { known, has, is_stale: false }))
+}
+
+/// Subscribes to a topic, once its task has an answer.
+///
+/// # Errors
+/// There is no such thing, no service answers, or as many topics are followed as may be.
+async fn subscribe(people: &People, topic: &Topic) -> Result<Receiver<Known>, Problem> {
     let too_many = || {
         let detail = format!(
             "this gateway follows {TOPICS_MAX} rollouts and statuses already, or {NOTIFICATIONS_MAX} statuses"
@@ -187,7 +200,7 @@ async fn follow(people: People, topic: Topic, headers: &HeaderMap) -> Result<Res
     // The task answers within the timeouts of its questions; it ends with the gateway alone.
     let first = known.wait_for(|known| !matches!(known, Known::Asking)).await;
     let first = first.map(|known| known.clone().judged(people.clock.now()));
-    match (first, &topic) {
+    match (first, topic) {
         (Ok(Known::Gone), Topic::Rollouts(id)) => return Err(ungoverned(id)),
         (Ok(Known::Gone), Topic::Notifications(watched)) => return Err(watched.absent()),
         (Ok(Known::Unanswered { cause, last: None, .. }), _) => {
@@ -196,9 +209,7 @@ async fn follow(people: People, topic: Topic, headers: &HeaderMap) -> Result<Res
         (Err(_), _) => return Err(Problem::passing(StatusCode::SERVICE_UNAVAILABLE, "the gateway stops")),
         _ => {}
     }
-    known.mark_changed();
-    let has = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-    Ok(respond(people, DocumentSource { known, has, is_stale: false }))
+    Ok(known)
 }
 
 /// The events of one topic.

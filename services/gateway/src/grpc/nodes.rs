@@ -1,0 +1,307 @@
+//! MRDS's service of nodes over the planner's inventory. The id of a node is SITE/DEVICE.
+//!
+//! A disruption has no start in MRDS's messages, so one that is added here begins at once.
+
+use muster_contract::plans::{
+    DisruptionRequest, DisruptionVerb, InventoryApplyRequest, InventoryDeleteRequest, InventoryItem,
+    InventoryKind, InventoryName, InventoryQuery, InventoryStateRequest, Node, NodeSpec, NodeState,
+    NodeStatus, NodeVolume, Resources,
+};
+use muster_contract::{CapabilityName, DeviceKey};
+use muster_proto::proto::mrds::core::Metadata;
+use muster_proto::proto::mrds::ledger::node::{
+    self as messages, AddCapabilityRequest, AddDisruptionRequest, CreateNodeRequest, CreateNodeResponse,
+    DeleteNodeRequest, DeleteNodeResponse, DisruptionState, GetNodeByIdRequest, GetNodeByNameRequest,
+    GetNodeResponse, ListNodeRequest, ListNodeResponse, RemoveCapabilityRequest, RemoveDisruptionRequest,
+    UpdateDisruptionStatusRequest, UpdateNodeResponse, UpdateNodeStatusRequest,
+};
+use tonic::{Request, Response, Status};
+
+use super::caller::{Caller, split};
+use super::filters::{Identity, inventory, is_within, metadata, parsed, part, passes_state};
+use super::planner::Planner;
+use super::records;
+use super::refusals::{invalid, not_found};
+
+/// The rows of a list of nodes.
+const LIST: (&str, &str) = ("inventory-list", "nodes");
+
+/// The service.
+pub(super) struct Nodes(pub(super) Planner);
+
+impl Nodes {
+    async fn find(&self, key: &DeviceKey) -> Result<NodeStatus, Status> {
+        let query = inventory(InventoryKind::Node, vec![key.to_string()], false);
+        let found: Vec<NodeStatus> = self.0.list(LIST, &query, 1, Some).await?;
+        found.into_iter().next().ok_or_else(|| not_found("node", &key.to_string()))
+    }
+
+    async fn record(&self, key: &DeviceKey) -> Result<messages::Node, Status> {
+        Ok(records::node(self.find(key).await?, self.0.node_name(key)))
+    }
+
+    async fn get(&self, field: &str, text: &str) -> Result<Response<GetNodeResponse>, Status> {
+        let record = self.record(&self.0.node_key(field, text)?).await?;
+        Ok(Response::new(GetNodeResponse { record: Some(record) }))
+    }
+
+    async fn changed(&self, changed: Node) -> Result<Response<UpdateNodeResponse>, Status> {
+        let record = self.record(&changed.key).await?;
+        Ok(Response::new(UpdateNodeResponse { record: Some(record) }))
+    }
+
+    /// A node's id as a device, and its version.
+    fn of(&self, of: Option<Metadata>) -> Result<(DeviceKey, u64), Status> {
+        let of = metadata(of)?;
+        Ok((self.0.node_key("metadata.id", &of.id)?, of.version))
+    }
+
+    async fn disrupt(
+        &self,
+        caller: &Caller,
+        of: Option<Metadata>,
+        id: String,
+        verb: DisruptionVerb,
+        should_evict: bool,
+    ) -> Result<Response<UpdateNodeResponse>, Status> {
+        let (node, version) = self.of(of)?;
+        let start = (verb == DisruptionVerb::Add).then(|| self.0.now());
+        let expected_version = Some(version);
+        let request =
+            DisruptionRequest { node, id, verb, start, should_evict, expected_version, request_id: None };
+        let changed = self.0.change(caller, "inventory-disruption", &request).await?;
+        self.changed(changed).await
+    }
+
+    /// Changes the capabilities of a node, of which a request of the planner has all.
+    async fn change_capabilities(
+        &self,
+        caller: &Caller,
+        of: Option<Metadata>,
+        change: impl FnOnce(&mut Vec<CapabilityName>) -> Result<(), Status>,
+    ) -> Result<Response<UpdateNodeResponse>, Status> {
+        let (key, version) = self.of(of)?;
+        let node = self.find(&key).await?.node;
+        let mut capabilities = node.capabilities;
+        change(&mut capabilities)?;
+        let spec = NodeSpec {
+            key,
+            update_domain: node.update_domain,
+            total_resources: node.total_resources,
+            system_reserved_resources: node.system_reserved_resources,
+            local_volumes: node.local_volumes,
+            capabilities,
+        };
+        let item = InventoryItem::Node(spec);
+        let request = InventoryApplyRequest { item, expected_version: Some(version), request_id: None };
+        let changed = self.0.change(caller, "inventory-apply", &request).await?;
+        self.changed(changed).await
+    }
+
+    fn query(&self, asked: &ListNodeRequest, named: &[String]) -> Result<InventoryQuery, Status> {
+        let key = |text: &String| Ok(self.0.node_key("name_in", text)?.to_string());
+        let names = named.iter().map(key).collect::<Result<_, Status>>()?;
+        let set = |number: u32| (number > 0).then(|| u64::from(number));
+        Ok(InventoryQuery {
+            cluster: parse_all("cluster_id_in", &asked.cluster_id_in)?,
+            update_domain: asked.update_domain_in.clone(),
+            remaining_cores_gte: set(asked.remaining_cores_gte),
+            remaining_memory_gte: set(asked.remaining_memory_gte),
+            payload_name: parse_all("payload_name_in", &asked.payload_name_in)?,
+            payload_name_not_in: parse_all("payload_name_not_in", &asked.payload_name_not_in)?,
+            ..inventory(InventoryKind::Node, names, asked.include_deleted)
+        })
+    }
+}
+
+fn parse_all<T: std::str::FromStr<Err: std::fmt::Display>>(
+    field: &str,
+    texts: &[String],
+) -> Result<Vec<T>, Status> {
+    texts.iter().map(|text| parsed(field, text)).collect()
+}
+
+fn resources(of: messages::Resources) -> Resources {
+    Resources { cores: u64::from(of.cores), memory: u64::from(of.memory) }
+}
+
+fn volume(of: messages::NodeLocalVolume) -> NodeVolume {
+    NodeVolume {
+        mount_path: of.mount_path,
+        storage_class: of.storage_class,
+        storage_capacity: u64::from(of.storage_capacity),
+    }
+}
+
+fn state(of: messages::NodeState) -> Result<NodeState, Status> {
+    Ok(match of {
+        messages::NodeState::Unallocated => NodeState::Unallocated,
+        messages::NodeState::Allocating => NodeState::Allocating,
+        messages::NodeState::Allocated => NodeState::Allocated,
+        messages::NodeState::Evicted => NodeState::Evicted,
+        messages::NodeState::Sanitizing => NodeState::Sanitizing,
+        messages::NodeState::Unknown => return Err(invalid("status.state", "is none that a node may get")),
+    })
+}
+
+#[tonic::async_trait]
+impl messages::nodes_server::Nodes for Nodes {
+    async fn create(
+        &self,
+        request: Request<CreateNodeRequest>,
+    ) -> Result<Response<CreateNodeResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let spec = NodeSpec {
+            key: self.0.node_key("name", &message.name)?,
+            update_domain: message.update_domain,
+            total_resources: resources(part("total_resources", message.total_resources)?),
+            system_reserved_resources: message.system_reserved_resources.map(resources).unwrap_or_default(),
+            local_volumes: message.local_volumes.into_iter().map(volume).collect(),
+            capabilities: parse_all("capability_ids", &message.capability_ids)?,
+        };
+        let item = InventoryItem::Node(spec);
+        let request = InventoryApplyRequest { item, expected_version: None, request_id: None };
+        let made: Node = self.0.create(&caller, "inventory-apply", &request).await?;
+        let record = self.record(&made.key).await?;
+        Ok(Response::new(CreateNodeResponse { record: Some(record) }))
+    }
+
+    async fn get_by_id(
+        &self,
+        request: Request<GetNodeByIdRequest>,
+    ) -> Result<Response<GetNodeResponse>, Status> {
+        self.get("id", &request.into_inner().id).await
+    }
+
+    async fn get_by_name(
+        &self,
+        request: Request<GetNodeByNameRequest>,
+    ) -> Result<Response<GetNodeResponse>, Status> {
+        self.get("name", &request.into_inner().name).await
+    }
+
+    async fn update_status(
+        &self,
+        request: Request<UpdateNodeStatusRequest>,
+    ) -> Result<Response<UpdateNodeResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let (key, version) = self.of(message.metadata)?;
+        let status = part("status", message.status)?;
+        let cluster = Some(&message.cluster_id).filter(|text| !text.is_empty());
+        let request = InventoryStateRequest {
+            item: InventoryName::Node(key),
+            node_state: Some(state(status.state())?),
+            cluster: cluster.map(|text| parsed("cluster_id", text)).transpose()?,
+            state: None,
+            message: Some(status.message).filter(|text| !text.is_empty()),
+            expected_version: Some(version),
+            request_id: None,
+        };
+        let changed = self.0.change(&caller, "inventory-state", &request).await?;
+        self.changed(changed).await
+    }
+
+    async fn list(&self, request: Request<ListNodeRequest>) -> Result<Response<ListNodeResponse>, Status> {
+        let asked = request.into_inner();
+        let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
+        let identity = Identity::of(asked.id_in.clone(), asked.name_in.clone(), versions);
+        let query = self.query(&asked, identity.wanted())?;
+        let keep = |row: NodeStatus| {
+            let (id, name) = (row.node.key.to_string(), self.0.node_name(&row.node.key));
+            let free = row.remaining_resources;
+            let state = records::node_state(row.node.state).into();
+            let passes = identity.passes(&id, &name, row.node.version)
+                && passes_state(&asked.state_in, &asked.state_not_in, state)
+                && is_within(free.cores, 0, asked.remaining_cores_lte)
+                && is_within(free.memory, 0, asked.remaining_memory_lte);
+            passes.then(|| records::node(row, name))
+        };
+        let records = self.0.list(LIST, &query, asked.limit, keep).await?;
+        Ok(Response::new(ListNodeResponse { records }))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<DeleteNodeRequest>,
+    ) -> Result<Response<DeleteNodeResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let (key, version) = self.of(message.metadata)?;
+        let item = InventoryName::Node(key);
+        let request = InventoryDeleteRequest { item, expected_version: Some(version), request_id: None };
+        let _deleted: Node = self.0.change(&caller, "inventory-delete", &request).await?;
+        Ok(Response::new(DeleteNodeResponse {}))
+    }
+
+    async fn add_disruption(
+        &self,
+        request: Request<AddDisruptionRequest>,
+    ) -> Result<Response<UpdateNodeResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let disruption = part("disruption", message.disruption)?;
+        let state =
+            disruption.status.as_ref().map_or(DisruptionState::Scheduled, messages::DisruptionStatus::state);
+        if !matches!(state, DisruptionState::Scheduled | DisruptionState::Unknown) {
+            return Err(invalid("disruption.status.state", "is not SCHEDULED, and a new one is"));
+        }
+        let (id, evicts) = (disruption.id, disruption.should_evict);
+        self.disrupt(&caller, message.metadata, id, DisruptionVerb::Add, evicts).await
+    }
+
+    async fn update_disruption_status(
+        &self,
+        request: Request<UpdateDisruptionStatusRequest>,
+    ) -> Result<Response<UpdateNodeResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let verb = match part("status", message.status)?.state() {
+            DisruptionState::Approved => DisruptionVerb::Approve,
+            DisruptionState::Completed => DisruptionVerb::Complete,
+            _ => return Err(invalid("status.state", "is not APPROVED or COMPLETED")),
+        };
+        self.disrupt(&caller, message.metadata, message.disruption_id, verb, false).await
+    }
+
+    async fn remove_disruption(
+        &self,
+        request: Request<RemoveDisruptionRequest>,
+    ) -> Result<Response<UpdateNodeResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let (id, verb) = (message.disruption_id, DisruptionVerb::Remove);
+        self.disrupt(&caller, message.metadata, id, verb, false).await
+    }
+
+    async fn add_capability(
+        &self,
+        request: Request<AddCapabilityRequest>,
+    ) -> Result<Response<UpdateNodeResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let name: CapabilityName = parsed("capability_id", &message.capability_id)?;
+        let add = |names: &mut Vec<CapabilityName>| {
+            if names.contains(&name) {
+                return Err(Status::failed_precondition(format!(
+                    "the node has the capability {name} already"
+                )));
+            }
+            names.push(name);
+            Ok(())
+        };
+        self.change_capabilities(&caller, message.metadata, add).await
+    }
+
+    async fn remove_capability(
+        &self,
+        request: Request<RemoveCapabilityRequest>,
+    ) -> Result<Response<UpdateNodeResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let name: CapabilityName = parsed("capability_id", &message.capability_id)?;
+        let remove = |names: &mut Vec<CapabilityName>| {
+            let before = names.len();
+            names.retain(|one| *one != name);
+            if names.len() == before {
+                Err(not_found("capability of the node", name.as_str()))
+            } else {
+                Ok(())
+            }
+        };
+        self.change_capabilities(&caller, message.metadata, remove).await
+    }
+}

@@ -1,0 +1,159 @@
+//! Requests to the planner: reads with the gateway's own credentials, changes with a signed note that names the caller.
+
+use std::sync::Arc;
+
+use muster_client::ask::{AskError, Hub, understood};
+use muster_contract::query::PAGE_MAX;
+use muster_contract::{DeviceKey, SiteId, Timestamp};
+use muster_identity::on_behalf::NoteSigner;
+use muster_service::clock::Clock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tonic::Status;
+
+use super::caller::Caller;
+use super::refusals::{invalid, not_made, refused};
+use crate::login;
+
+/// Most records of one answer: MRDS's lists have no pages.
+const RECORDS_MAX: usize = 10_000;
+
+/// The planner as callers reach it. Clones share everything.
+#[derive(Clone)]
+pub(super) struct Planner {
+    hub: Hub,
+    signer: Option<Arc<NoteSigner>>,
+    clock: Arc<dyn Clock>,
+    site: Option<SiteId>,
+}
+
+impl Planner {
+    /// The planner of a hub. Without a signer changes are requested with the gateway's credentials alone.
+    pub(super) fn new(
+        hub: Hub,
+        signer: Option<Arc<NoteSigner>>,
+        clock: Arc<dyn Clock>,
+        site: Option<SiteId>,
+    ) -> Self {
+        Self { hub, signer, clock, site }
+    }
+
+    /// The time.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Makes a change for a caller; the changed document.
+    ///
+    /// # Errors
+    /// The planner refuses it, or does not answer.
+    pub(super) async fn change<T: Serialize, R: DeserializeOwned>(
+        &self,
+        caller: &Caller,
+        verb: &'static str,
+        request: &T,
+    ) -> Result<R, Status> {
+        self.request(caller, verb, request).await.map_err(refused)
+    }
+
+    /// Makes a record for a caller.
+    ///
+    /// # Errors
+    /// As [`Self::change`]; one of the name exists already.
+    pub(super) async fn create<T: Serialize, R: DeserializeOwned>(
+        &self,
+        caller: &Caller,
+        verb: &'static str,
+        request: &T,
+    ) -> Result<R, Status> {
+        self.request(caller, verb, request).await.map_err(not_made)
+    }
+
+    /// An answer to a question that changes nothing.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub(super) async fn read<T: Serialize, R: DeserializeOwned>(
+        &self,
+        verb: &'static str,
+        question: &T,
+    ) -> Result<R, Status> {
+        let answer = self.hub.planner(verb, question).await.map_err(refused)?;
+        understood(&answer).map_err(refused)
+    }
+
+    /// The records of all pages of a list that `keep` makes from its rows, up to the limit (0: no limit).
+    ///
+    /// # Errors
+    /// As [`Self::change`]; more than [`RECORDS_MAX`] records without a limit.
+    pub(super) async fn list<Q: Serialize, R: DeserializeOwned, T>(
+        &self,
+        (verb, rows): (&'static str, &'static str),
+        query: &Q,
+        limit: u32,
+        keep: impl Fn(R) -> Option<T>,
+    ) -> Result<Vec<T>, Status> {
+        let misread = |source| refused(AskError::Misunderstood(source));
+        let mut question = serde_json::to_value(query).map_err(misread)?;
+        question["limit"] = json!(PAGE_MAX);
+        let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
+        let mut records = Vec::new();
+        loop {
+            let mut answer = self.hub.planner(verb, &question).await.map_err(refused)?;
+            let page = answer.get_mut(rows).map_or(Value::Null, Value::take);
+            let page: Vec<R> =
+                serde_json::from_value::<Option<_>>(page).map_err(misread)?.unwrap_or_default();
+            records.extend(page.into_iter().filter_map(&keep));
+            if records.len() >= limit {
+                records.truncate(limit);
+                return Ok(records);
+            }
+            if records.len() > RECORDS_MAX {
+                let rule = format!("the list has more than {RECORDS_MAX} records: set filters or a limit");
+                return Err(Status::resource_exhausted(rule));
+            }
+            match answer.get("next") {
+                Some(next @ Value::String(_)) if question.get("after") != Some(next) => {
+                    question["after"] = next.clone();
+                }
+                _ => return Ok(records),
+            }
+        }
+    }
+
+    /// The device of a node's id or name.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(super) fn node_key(&self, field: &str, text: &str) -> Result<DeviceKey, Status> {
+        let whole = match &self.site {
+            Some(site) if !text.contains('/') => format!("{site}/{text}"),
+            _ => text.to_owned(),
+        };
+        let hint = if whole.contains('/') {
+            ""
+        } else {
+            ": a node is SITE/DEVICE here; --grpc-site names a site for all"
+        };
+        whole.parse().map_err(|error| invalid(field, format!("'{text}': {error}{hint}")))
+    }
+
+    /// The name of a node: without its site, if names without one mean that site.
+    pub(super) fn node_name(&self, key: &DeviceKey) -> String {
+        if self.site.as_ref() == Some(&key.site) { key.device.to_string() } else { key.to_string() }
+    }
+
+    async fn request<T: Serialize, R: DeserializeOwned>(
+        &self,
+        caller: &Caller,
+        verb: &'static str,
+        request: &T,
+    ) -> Result<R, AskError> {
+        let hub = match &self.signer {
+            Some(signer) => self.hub.on_behalf(login::representation(signer, &caller.person)),
+            None => self.hub.clone(),
+        };
+        understood(&hub.planner(verb, request).await?)
+    }
+}

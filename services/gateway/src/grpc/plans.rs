@@ -1,0 +1,246 @@
+//! MRDS's service of deployment plans over the planner. The id of a plan is its name; a deployment is a revision.
+
+use std::collections::BTreeMap;
+
+use muster_contract::limits::APPROVAL_EXPIRES_AFTER;
+use muster_contract::plans::{
+    ApplicationPort, ApplicationVolume, CapabilityMatcher, Comparator, Coordinates, Plan, PlanAnswer,
+    PlanApplication, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanQuery, PlanSpec, PlanState,
+    PlanStateRequest, PlansQuery, Resources, RevisionStateRequest, RevisionVerb,
+};
+use muster_contract::{ComponentName, PlanName};
+use muster_proto::proto::mrds::ledger::deploymentplan::{
+    self as messages, AddDeploymentRequest, CreateDeploymentPlanRequest, CreateDeploymentPlanResponse,
+    DeleteDeploymentPlanRequest, DeleteDeploymentPlanResponse, DeploymentPlanListFilters,
+    DeploymentPlanState, DeploymentState, GetDeploymentPlanByIdRequest, GetDeploymentPlanByNameRequest,
+    GetDeploymentPlanResponse, ListDeploymentPlanRequest, ListDeploymentPlanResponse, PayloadCoordinates,
+    UpdateDeploymentPlanResponse, UpdateDeploymentPlanStatusRequest, UpdateDeploymentStatusRequest,
+};
+use tonic::{Request, Response, Status};
+
+use super::caller::split;
+use super::filters::{Identity, metadata, parsed, part, passes_state};
+use super::planner::Planner;
+use super::records;
+use super::refusals::invalid;
+
+/// Why a deployment gets some states from nobody.
+const OWN_STATES: &str = "the planner sets this state itself, by what nodes report: PAUSED, IN_PROGRESS and CANCELLED may be requested";
+
+/// The service.
+pub(super) struct Plans(pub(super) Planner);
+
+impl Plans {
+    async fn get(&self, field: &str, text: &str) -> Result<Response<GetDeploymentPlanResponse>, Status> {
+        let query = PlanQuery { plan: parsed(field, text)? };
+        let found: PlanAnswer = self.0.read("plan-get", &query).await?;
+        Ok(Response::new(GetDeploymentPlanResponse { record: Some(records::plan(found.plan)) }))
+    }
+}
+
+fn changed(plan: Plan) -> Response<UpdateDeploymentPlanResponse> {
+    Response::new(UpdateDeploymentPlanResponse { record: Some(records::plan(plan)) })
+}
+
+fn matcher(at: usize, of: messages::MatchingComputeCapability) -> Result<CapabilityMatcher, Status> {
+    let path = format!("matching_compute_capabilities[{at}]");
+    let comparator = match messages::Comparator::try_from(of.comparator) {
+        Ok(messages::Comparator::In) => Comparator::In,
+        Ok(messages::Comparator::NotIn) => Comparator::NotIn,
+        Ok(messages::Comparator::Gte) => Comparator::Gte,
+        Ok(messages::Comparator::ELte) => Comparator::Lte,
+        Err(_) => return Err(invalid(&format!("{path}.comparator"), "is none of IN, NOT_IN, GTE and LTE")),
+    };
+    let field = format!("{path}.capability_names");
+    let names = of.capability_names.iter().map(|name| parsed(&field, name));
+    let capability_names = names.collect::<Result<_, _>>()?;
+    Ok(CapabilityMatcher { capability_type: of.capability_type, comparator, capability_names })
+}
+
+fn application(at: usize, of: messages::Application) -> Result<PlanApplication, Status> {
+    let path = format!("applications[{at}]");
+    let port = |port: messages::ApplicationPort| {
+        let number =
+            u16::try_from(port.port).map_err(|_| invalid(&format!("{path}.ports"), "is above 65535"))?;
+        Ok(ApplicationPort { protocol: port.protocol, port: number })
+    };
+    let volume = |volume: messages::ApplicationPersistentVolume| ApplicationVolume {
+        storage_class: volume.storage_class,
+        capacity: u64::from(volume.capacity),
+        mount_path: volume.mount_path,
+    };
+    let resources = of.resources.unwrap_or_default();
+    Ok(PlanApplication {
+        payload_name: parsed(&format!("{path}.payload_name"), &of.payload_name)?,
+        resources: Resources { cores: u64::from(resources.cores), memory: u64::from(resources.memory) },
+        ports: of.ports.into_iter().map(port).collect::<Result<_, Status>>()?,
+        persistent_volumes: of.persistent_volumes.into_iter().map(volume).collect(),
+    })
+}
+
+fn coordinates(of: Vec<PayloadCoordinates>) -> Result<BTreeMap<ComponentName, Coordinates>, Status> {
+    let mut all = BTreeMap::new();
+    for payload in of {
+        let name: ComponentName = parsed("payload_coordinates.payload_name", &payload.payload_name)?;
+        let keys = payload.coordinates.into_iter().map(|(key, value)| (key, value.into()));
+        if all.insert(name, keys.collect()).is_some() {
+            let rule = format!("'{}' is there twice", payload.payload_name);
+            return Err(invalid("payload_coordinates", rule));
+        }
+    }
+    Ok(all)
+}
+
+fn identity(asked: &DeploymentPlanListFilters) -> Identity {
+    let ids = [asked.id_in.as_slice(), &asked.deployment_plan_id_in].concat();
+    Identity {
+        ids,
+        names: asked.name_in.clone(),
+        at_least: asked.version_gte,
+        at_most: asked.version_lte,
+        exactly: asked.version_eq,
+    }
+}
+
+fn query(asked: &DeploymentPlanListFilters, named: &[String]) -> Result<PlansQuery, Status> {
+    let payloads = asked.payload_name_in.iter().map(|name| parsed("payload_name_in", name));
+    let names = named.iter().map(|name| parsed::<PlanName>("name_in", name));
+    let all = vec![PlanState::Active, PlanState::Inactive, PlanState::Deleted];
+    Ok(PlansQuery {
+        name: names.collect::<Result<_, _>>()?,
+        service_name: asked.service_name_in.clone(),
+        payload_name: payloads.collect::<Result<_, _>>()?,
+        state: if asked.include_deleted { all } else { Vec::new() },
+        ..PlansQuery::default()
+    })
+}
+
+#[tonic::async_trait]
+impl messages::deployment_plans_server::DeploymentPlans for Plans {
+    async fn create(
+        &self,
+        request: Request<CreateDeploymentPlanRequest>,
+    ) -> Result<Response<CreateDeploymentPlanResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let matchers = message.matching_compute_capabilities.into_iter().enumerate();
+        let applications = message.applications.into_iter().enumerate();
+        let spec = PlanSpec {
+            name: parsed("name", &message.name)?,
+            namespace: message.namespace,
+            service_name: message.service_name,
+            profile: None,
+            matching_compute_capabilities: matchers
+                .map(|(at, of)| matcher(at, of))
+                .collect::<Result<_, _>>()?,
+            applications: applications.map(|(at, of)| application(at, of)).collect::<Result<_, _>>()?,
+            cluster: None,
+            approval_expires_after: APPROVAL_EXPIRES_AFTER,
+        };
+        let request = PlanApplyRequest { spec, expected_version: None, request_id: None };
+        let plan: Plan = self.0.create(&caller, "plan-apply", &request).await?;
+        Ok(Response::new(CreateDeploymentPlanResponse { record: Some(records::plan(plan)) }))
+    }
+
+    async fn get_by_id(
+        &self,
+        request: Request<GetDeploymentPlanByIdRequest>,
+    ) -> Result<Response<GetDeploymentPlanResponse>, Status> {
+        self.get("id", &request.into_inner().id).await
+    }
+
+    async fn get_by_name(
+        &self,
+        request: Request<GetDeploymentPlanByNameRequest>,
+    ) -> Result<Response<GetDeploymentPlanResponse>, Status> {
+        self.get("name", &request.into_inner().name).await
+    }
+
+    async fn update_status(
+        &self,
+        request: Request<UpdateDeploymentPlanStatusRequest>,
+    ) -> Result<Response<UpdateDeploymentPlanResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let of = metadata(message.metadata)?;
+        let state = match part("status", message.status)?.state() {
+            DeploymentPlanState::Active => PlanState::Active,
+            DeploymentPlanState::Inactive => PlanState::Inactive,
+            DeploymentPlanState::Unknown => return Err(invalid("status.state", "is not ACTIVE or INACTIVE")),
+        };
+        let (plan, expected_version) = (parsed("metadata.id", &of.id)?, Some(of.version));
+        let request = PlanStateRequest { plan, state, expected_version, request_id: None };
+        Ok(changed(self.0.change(&caller, "plan-state", &request).await?))
+    }
+
+    async fn list(
+        &self,
+        request: Request<ListDeploymentPlanRequest>,
+    ) -> Result<Response<ListDeploymentPlanResponse>, Status> {
+        let asked = request.into_inner().filters.unwrap_or_default();
+        let identity = identity(&asked);
+        let query = query(&asked, identity.wanted())?;
+        let wanted = [asked.state_in.as_slice(), &asked.deployment_plan_status_in].concat();
+        let keep = |PlanAnswer { plan, .. }: PlanAnswer| {
+            let name = plan.spec.name.to_string();
+            let state = records::plan_state(plan.state).into();
+            let passes = identity.passes(&name, &name, plan.version)
+                && passes_state(&wanted, &asked.state_not_in, state);
+            passes.then(|| records::plan(plan))
+        };
+        let records = self.0.list(("plan-list", "plans"), &query, asked.limit, keep).await?;
+        Ok(Response::new(ListDeploymentPlanResponse { records }))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<DeleteDeploymentPlanRequest>,
+    ) -> Result<Response<DeleteDeploymentPlanResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let of = metadata(message.metadata)?;
+        let plan = parsed("metadata.id", &of.id)?;
+        let request = PlanDeleteRequest { plan, expected_version: Some(of.version), request_id: None };
+        let _deleted: Plan = self.0.change(&caller, "plan-delete", &request).await?;
+        Ok(Response::new(DeleteDeploymentPlanResponse { success: true }))
+    }
+
+    async fn add_deployment(
+        &self,
+        request: Request<AddDeploymentRequest>,
+    ) -> Result<Response<UpdateDeploymentPlanResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let of = metadata(message.metadata)?;
+        let request = PlanDeployRequest {
+            plan: parsed("metadata.id", &of.id)?,
+            id: parsed("deployment_id", &message.deployment_id)?,
+            instances: message.instance_count,
+            coordinates: coordinates(message.payload_coordinates)?,
+            expected_version: Some(of.version),
+            request_id: None,
+        };
+        Ok(changed(self.0.change(&caller, "plan-deploy", &request).await?))
+    }
+
+    async fn update_deployment_status(
+        &self,
+        request: Request<UpdateDeploymentStatusRequest>,
+    ) -> Result<Response<UpdateDeploymentPlanResponse>, Status> {
+        let (caller, message) = split(request)?;
+        let of = metadata(message.metadata)?;
+        let verb = match part("status", message.status)?.state() {
+            DeploymentState::Paused => RevisionVerb::Pause,
+            DeploymentState::InProgress => RevisionVerb::Resume,
+            DeploymentState::Cancelled => RevisionVerb::Cancel,
+            DeploymentState::Unknown => return Err(invalid("status.state", "is missing")),
+            DeploymentState::Pending | DeploymentState::Failed | DeploymentState::Completed => {
+                return Err(Status::unimplemented(OWN_STATES));
+            }
+        };
+        let request = RevisionStateRequest {
+            plan: parsed("metadata.id", &of.id)?,
+            id: parsed("deployment_id", &message.deployment_id)?,
+            verb,
+            expected_version: Some(of.version),
+            request_id: None,
+        };
+        Ok(changed(self.0.change(&caller, "plan-revision", &request).await?))
+    }
+}

@@ -1,0 +1,43 @@
+//! Questions of notifications by names, for clients that send them in messages: the same rules as for an address with parameters.
+
+use form_urlencoded::Serializer;
+
+use super::request::{Anchor, StatusRequest};
+use super::watched::WatchedStatus;
+use crate::problem::Problem;
+
+/// The subject of notifications.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Subject<'a> {
+    /// A deployment.
+    Group {
+        /// Project, composite app and version, which Muster does not have.
+        names: [&'a str; 3],
+        /// The deployment.
+        group: &'a str,
+    },
+    /// A device.
+    Cluster {
+        /// The site.
+        provider: &'a str,
+        /// The device.
+        cluster: &'a str,
+    },
+}
+
+/// The question of notifications with these parameters.
+///
+/// # Errors
+/// A name or a parameter is wrong.
+pub(crate) fn watched<'a>(
+    subject: Subject<'_>,
+    parameters: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<WatchedStatus, Problem> {
+    let anchor = match subject {
+        Subject::Group { names, group } => Anchor::group(names, group)?,
+        Subject::Cluster { provider, cluster } => Anchor::cluster(provider, cluster)?,
+    };
+    let query = Serializer::new(String::new()).extend_pairs(parameters).finish();
+    let request = StatusRequest::notifications(&anchor, &query)?;
+    Ok(WatchedStatus::new(anchor, request))
+}
