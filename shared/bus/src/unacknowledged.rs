@@ -18,6 +18,8 @@ const CHECKS: u32 = 8;
 const ESTABLISHED: &str = "01";
 /// The timer of a connection that repeats a segment.
 const REPEATS: &str = "01";
+/// That of a connection which cannot send: the peer has no room, or this machine has no route. An answer ends its count of probes.
+const PROBES: &str = "04";
 
 /// Whether the kernel's table can be read.
 pub fn is_supported() -> bool {
@@ -93,10 +95,11 @@ fn waiting_socket(line: &str, ports: &[u16]) -> Option<(u64, bool)> {
     let (unacknowledged, _) = fields.next()?.split_once(':')?;
     let (timer, _) = fields.next()?.split_once(':')?;
     let repetitions = u64::from_str_radix(fields.next()?, 16).ok()?;
-    let socket: u64 = fields.nth(2)?.parse().ok()?;
+    let probes: u64 = fields.nth(1)?.parse().ok()?;
+    let socket: u64 = fields.next()?.parse().ok()?;
     let waits =
         state == ESTABLISHED && ports.contains(&port) && unacknowledged.bytes().any(|digit| digit != b'0');
-    waits.then_some((socket, timer == REPEATS && repetitions > 0))
+    waits.then_some((socket, timer == REPEATS && repetitions > 0 || timer == PROBES && probes > 0))
 }
 
 /// The table of TCP connections of this network namespace, for IPv4 and IPv6.
@@ -121,6 +124,11 @@ mod tests {
 
     #[test]
     fn a_line_of_the_table_shows_a_socket_that_repeats_unacknowledged_bytes() {
+        let probing = |probes: u32| {
+            format!(
+                "   3: 0100007F:A3D2 0200000A:107E 01 0000002C:00000000 04:00000237 00000000     0        {probes} 48291 2 000000003fb2 20 4 31 17 -1"
+            )
+        };
         let line = |remote: &str, state: &str, queues: &str, timer: &str, repetitions: &str| {
             format!(
                 "   3: 0100007F:A3D2 {remote} {state} {queues} {timer} {repetitions}     0        0 48291 3 000000003fb2 214 4 0 10 -1"
@@ -130,8 +138,9 @@ mod tests {
         let all = [
             (line(hub, "01", queued, "01:000001A0", "00000005"), Some((48_291, true))),
             (line(hub, "01", queued, "01:00000010", "00000000"), Some((48_291, false))),
-            // The peer acknowledges probes of a closed window: it is alive.
-            (line(hub, "01", queued, "04:00000010", "00000003"), Some((48_291, false))),
+            // A peer without room answers probes, so it is alive; without a route nothing answers.
+            (probing(0), Some((48_291, false))),
+            (probing(2), Some((48_291, true))),
             (line(hub, "01", "00000000:00000000", "00:00000000", "00000000"), None),
             (line("0200000A:01BB", "01", queued, "01:000001A0", "00000005"), None),
             (line(hub, "08", queued, "01:000001A0", "00000005"), None),

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::MESSAGE_BYTES_MAX;
 
+/// Bytes of most documents, so that the text of one is not copied as it grows.
+const DOCUMENT_BYTES: usize = 512;
+
 /// A document of the contract.
 pub trait Document: Serialize + DeserializeOwned {
     /// Its `kind`.
@@ -118,7 +121,9 @@ fn shape_refusal<T: Document>(bytes: &[u8]) -> Refusal {
 /// Never: documents are plain JSON (see [`crate::canonical::canonical_json`]).
 #[allow(clippy::expect_used)]
 pub fn to_bytes<T: Document>(document: &T) -> Vec<u8> {
-    serde_json::to_vec(document).expect("documents of the contract are JSON")
+    let mut bytes = Vec::with_capacity(DOCUMENT_BYTES);
+    serde_json::to_writer(&mut bytes, document).expect("documents of the contract are JSON");
+    bytes
 }
 
 /// The readable numbers of an unparsable message: ingest accounts for it by them.

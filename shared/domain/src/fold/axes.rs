@@ -219,7 +219,7 @@ impl Axes {
         shift(delta, &mut self.kstatus, &other.kstatus);
     }
 
-    /// Takes counts in for others.
+    /// Takes counts in for others. A fact does it four times, so the loops have lengths that the compiler knows.
     pub(super) fn exchange(&mut self, from: &Self, to: &Self) {
         exchange(&mut self.deployed, &from.deployed, &to.deployed);
         exchange(&mut self.ready, &from.ready, &to.ready);
@@ -244,8 +244,10 @@ fn shift(delta: Delta, own: &mut [u32], others: &[u32]) {
     own.iter_mut().zip(others).for_each(|(own, other)| delta.apply(own, *other));
 }
 
-fn exchange(own: &mut [u32], from: &[u32], to: &[u32]) {
-    own.iter_mut().zip(from.iter().zip(to)).for_each(|(own, (from, to))| *own = *own - from + to);
+fn exchange<const N: usize>(own: &mut [u32; N], from: &[u32; N], to: &[u32; N]) {
+    for (own, (from, to)) in own.iter_mut().zip(from.iter().zip(to)) {
+        *own = *own - from + to;
+    }
 }
 
 fn first<K: Copy>(all: &[K], counts: &[u32]) -> Option<K> {

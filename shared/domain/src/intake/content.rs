@@ -3,7 +3,8 @@
 //! facts without them, and the report that comes again must not count as another one.
 //!
 //! A report and its fact have the same content. The digest is over a plain sequence of fields, not over canonical JSON: it is
-//! compared only with digests made here.
+//! compared only with digests made here. That of a status report is over the values themselves, each text with its length before
+//! it: every report has one, and writing it as JSON took as long as writing its fact.
 //!
 //! A rejected report may be unreadable, and its fact may show only the beginning: [`of_rejected`] takes the best that a fact
 //! shows, and [`Contents`] has every digest that a fact may show of a message, so that another content is claimed only if it is
@@ -15,7 +16,7 @@ use std::fmt;
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{DeviceFact, StatusFact};
 use muster_contract::report::{CapabilitiesReport, Report, StatusReport};
-use muster_contract::state::{ComponentStatus, DeploymentStatus};
+use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::{DeploymentId, Generation, Timestamp};
 use serde::Serialize;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
@@ -26,17 +27,62 @@ const VOLATILE_FIELDS: [&str; 4] = ["head", "current", "coalesced", "retries"];
 /// The field by which two reports are told apart if only the beginning of one is known.
 const OBSERVED_AT: &str = "observedAt";
 
+/// Bytes of most contents, so that the text of one is not copied as it grows.
+const CONTENT_BYTES: usize = 512;
+
 /// The content of a status report.
-#[derive(Serialize)]
-struct StatusContent<'a>(
-    &'static str,
-    Timestamp,
-    &'a DeploymentId,
-    Generation,
-    &'a Digest,
-    &'a DeploymentStatus,
-    &'a [ComponentStatus],
-);
+struct StatusContent<'a> {
+    observed_at: Timestamp,
+    deployment: &'a DeploymentId,
+    generation: Generation,
+    digest: &'a Digest,
+    status: &'a DeploymentStatus,
+    components: &'a [ComponentStatus],
+}
+
+impl StatusContent<'_> {
+    fn digest(&self) -> Digest {
+        let Self { observed_at, deployment, generation, digest, status, components } = self;
+        let DeploymentStatus { state, error, reason } = status;
+        let mut values = Values(Vec::with_capacity(CONTENT_BYTES));
+        values.text("status");
+        values.0.extend(observed_at.as_nanosecond().to_le_bytes());
+        values.text(deployment.as_str());
+        values.0.extend(generation.get().to_le_bytes());
+        values.0.extend(digest.as_bytes());
+        values.text(state.as_str());
+        values.error(error.as_ref());
+        values.optional(reason.as_deref());
+        for ComponentStatus { name, state, error } in *components {
+            values.text(name.as_str());
+            values.text(state.as_str());
+            values.error(error.as_ref());
+        }
+        Digest::of_bytes(&values.0)
+    }
+}
+
+/// The values of a content, so that different values are different bytes.
+struct Values(Vec<u8>);
+
+impl Values {
+    fn text(&mut self, text: &str) {
+        self.0.extend((text.len() as u32).to_le_bytes());
+        self.0.extend(text.as_bytes());
+    }
+
+    fn optional(&mut self, text: Option<&str>) {
+        self.0.push(text.is_some().into());
+        text.into_iter().for_each(|text| self.text(text));
+    }
+
+    fn error(&mut self, error: Option<&StatusError>) {
+        self.0.push(error.is_some().into());
+        if let Some(StatusError { code, source, message }) = error {
+            [code, source, message].into_iter().for_each(|text| self.text(text));
+        }
+    }
+}
 
 /// The content of a capabilities report.
 #[derive(Serialize)]
@@ -94,27 +140,17 @@ impl Contents {
 
 /// Digest of a status report's content.
 fn of_status(report: &StatusReport) -> Digest {
-    digest(&StatusContent(
-        "status",
-        report.observed_at,
-        &report.deployment,
-        report.generation,
-        &report.digest,
-        &report.status,
-        &report.components,
-    ))
+    let StatusReport {
+        observed_at, ref deployment, generation, ref digest, ref status, ref components, ..
+    } = *report;
+    StatusContent { observed_at, deployment, generation, digest, status, components }.digest()
 }
 
 pub(super) fn of_status_fact(fact: &StatusFact) -> Digest {
-    digest(&StatusContent(
-        "status",
-        fact.observed_at,
-        &fact.deployment,
-        fact.generation,
-        &fact.digest,
-        &fact.status,
-        &fact.components,
-    ))
+    let StatusFact {
+        observed_at, ref deployment, generation, ref digest, ref status, ref components, ..
+    } = *fact;
+    StatusContent { observed_at, deployment, generation, digest, status, components }.digest()
 }
 
 /// Digest of a capabilities report's content.
@@ -134,7 +170,11 @@ pub(super) fn of_device_fact(fact: &DeviceFact) -> Digest {
 
 /// Every document of the contract can be serialised; otherwise this would be the digest of an empty text.
 fn digest<T: Serialize>(content: &T) -> Digest {
-    Digest::of_bytes(&serde_json::to_vec(content).unwrap_or_default())
+    let mut bytes = Vec::with_capacity(CONTENT_BYTES);
+    match serde_json::to_writer(&mut bytes, content) {
+        Ok(()) => Digest::of_bytes(&bytes),
+        Err(_) => Digest::of_bytes(&[]),
+    }
 }
 
 /// Digest of the fields of a report that do not change when it is sent again.

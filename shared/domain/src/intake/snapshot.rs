@@ -14,8 +14,8 @@ use super::ledger_state::DeviceLedgerState;
 use super::sent_deployments::SentDeployments;
 use super::state::{IntakeState, UNNAMED};
 
-/// The version of the snapshot format. Every change of the serialised state is another version.
-pub const SNAPSHOT_VERSION: u32 = 4;
+/// The version of the snapshot format. Every change of the serialised state is another version, also of what its digests are over.
+pub const SNAPSHOT_VERSION: u32 = 5;
 
 /// A snapshot that cannot be read.
 #[derive(Debug, thiserror::Error)]
