@@ -104,6 +104,7 @@ impl World {
             retired: wanted.retired,
             source: Source::new(SourceKind::Git, format!("r{}", wanted.generation)),
             labels: Default::default(),
+            retry: None,
             deployments: wanted.entries.values().cloned().collect(),
         };
         let wanted_generation = wanted.generation;

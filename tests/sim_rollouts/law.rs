@@ -288,11 +288,12 @@ impl Law {
             let approvals = &members.rollout.approvals;
             // A planner judges a moment before the publisher records.
             let since = decision.at.checked_sub(approvals.expires_after + SILENCE_COUNTS_FOR).unwrap();
-            let given = before.approvals(decision.wave.as_ref().unwrap(), since, approvals.of.as_ref());
+            let given = before.approvals(decision.wave.as_ref().unwrap(), since, approvals);
             must(given >= approvals.need.get() as usize, APPROVED, || format!("{given} of {approvals:?}"))?;
         }
         let Some(previous) = wave.checked_sub(1) else { return Ok(()) };
-        must(is_open(members.waves.get(previous), &evidence), OPEN_GATE, || {
+        let is_forced = before.forced(members.name(previous)).is_some();
+        must(is_forced || is_open(members.waves.get(previous), &evidence), OPEN_GATE, || {
             format!("the gate behind {} is not open by {evidence:?}", members.name(previous))
         })?;
         let proven = Proven::of(hub, content, members, previous, (&evidence, decision.at));

@@ -69,18 +69,20 @@ impl World {
         let fleet = self.law.fleet.as_ref().unwrap();
         let file = fleet.rollouts.values().find(|file| file.path == rollout).unwrap();
         let waves: Vec<_> = file.rollout.waves.iter().map(|wave| wave.name.clone()).collect();
-        let verb = match self.rng.u8(0..20) {
+        let verb = match self.rng.u8(0..21) {
             0..4 => RolloutVerb::Pause,
             4..10 => RolloutVerb::Resume,
             10..11 => RolloutVerb::Stop,
             11..12 => RolloutVerb::Rollback,
             12..13 => RolloutVerb::Abort,
             13..15 => RolloutVerb::Retry,
+            15..16 if !waves.is_empty() => RolloutVerb::Force,
             _ if waves.is_empty() => RolloutVerb::Pause,
             _ => RolloutVerb::Approve,
         };
         let wave = verb.has_wave().then(|| waves[self.rng.usize(..waves.len())].clone());
-        let request = DecideRequest { deployment, digest, rollout, verb, wave, ..nothing(digest) };
+        let reason = (verb == RolloutVerb::Force).then(|| "a person knows better".to_owned());
+        let request = DecideRequest { deployment, digest, rollout, verb, wave, reason, ..nothing(digest) };
         let person = self.rng.usize(..NAMES.len());
         self.decide(person, request);
     }

@@ -210,6 +210,7 @@ fn desired(deployments: impl Iterator<Item = String>) -> DesiredState {
         retired: false,
         source: Source::new(SourceKind::Api, "test".to_owned()),
         labels: Default::default(),
+        retry: None,
         deployments: deployments.map(entry).collect(),
     }
 }

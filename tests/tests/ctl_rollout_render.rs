@@ -130,6 +130,7 @@ fn bar(name: &str, numbers: [u64; 5], gate: Gate) -> WaveBar {
     WaveBar {
         name: name.to_owned(),
         gate,
+        forced: false,
         targets: numbers.iter().sum(),
         confirmed,
         possible,

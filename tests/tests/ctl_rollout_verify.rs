@@ -183,7 +183,7 @@ waves: [{name: ours, site: plant7, approval: before}]
     let mut watch = Watch::run(&system, &watch);
     watch.line_with("\"approval\"").await;
     let (code, said) = muster(&system, &["rollout", "reject", "web", "--reason", "holiday"]).await;
-    assert!(code == 0 && said.contains("is stopped"), "{said}");
+    assert!(code == 0 && said.contains("is cancelled"), "{said}");
     let (code, said) = watch.end().await;
     assert_eq!(code, 1, "{said}");
     json.line_with("\"ended\"").await;
@@ -192,4 +192,29 @@ waves: [{name: ours, site: plant7, approval: before}]
     let (code, said) = muster(&system, &["rollout", "reject", "web", "--wave", "theirs"]).await;
     assert!(code != 0 && said.contains("no wave 'theirs' of 'web' waits for approval"), "{said}");
     assert_eq!(json.interrupt().await, 0);
+}
+
+#[tokio::test]
+async fn a_forced_gate_is_recorded_with_its_author_and_reason_and_recomputes() {
+    let (mut system, devices) = governed(ROLLOUT).await;
+    system.kill(&agent_name(&devices[0])).await;
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    says(&system, &["why", "rollout", "web"], "the gate behind wave canary needs 1 of 1 confirmed").await;
+    let (code, said) = muster(&system, &["rollout", "next", "web", "--force"]).await;
+    assert!(code == 2 && said.contains("--reason"), "a gate is not forced without a reason: {said}");
+    let (code, said) = muster(&system, &["rollout", "next", "web"]).await;
+    assert!(code == 1 && said.contains("the gate behind wave canary needs 1 of 1"), "{code}: {said}");
+
+    let force = ["rollout", "next", "web", "--force", "--reason", "press-1 is being replaced"];
+    let (_, said) = muster(&system, &force).await;
+    assert!(said.contains("the gate behind wave canary is forced open"), "{said}");
+    finished(&system).await;
+    let (_, said) = muster(&system, &["rollout", "history", "web"]).await;
+    assert!(said.contains("force") && said.contains("press-1 is being replaced"), "{said}");
+    let (code, found) = json(&system, &["rollout", "verify", "web"]).await;
+    let forced: Vec<_> = results(&found).into_iter().filter(|(verb, _)| verb == "force").collect();
+    assert_eq!(forced, [("force".to_owned(), "same".to_owned())], "{found:#}");
+    assert_eq!(code, 0, "{found:#}");
+    says(&system, &["rollout", "show", "web"], "open, forced").await;
 }

@@ -272,7 +272,7 @@ impl Follower {
         match decide(self.accepted.as_ref(), &payload) {
             Decision::Unchanged if origin == Origin::Stored => self.end_refusal().await,
             Decision::Unchanged => {}
-            Decision::Accept(document) => self.accept(document, payload).await,
+            Decision::Accept(document) => self.accept(*document, payload).await,
             Decision::Reject(reason) if origin == Origin::Stored => self.reject(&reason, &payload).await,
             // A push may be overtaken by a read: only reads of DOWNLINK show whether the document holds.
             Decision::Reject(_) => self.read_again_at = Some(Instant::now()),

@@ -165,6 +165,7 @@ impl Reconciler {
 
     async fn exited(&mut self, exit: Exit) {
         let id = exit.name.deployment.clone();
+        let retry = self.retry_policy();
         let Some(task) = self.tasks.get_mut(&id) else { return };
         tracing::warn!(
             deployment.id = %id, component.name = %exit.name.component, error = exit.error.message,
@@ -175,7 +176,7 @@ impl Reconciler {
         }
         task.report(&self.reports).await;
         if task.operation.is_none() {
-            let delay = task.schedule(self.settings.retry, &mut self.rng, Instant::now());
+            let delay = task.schedule(retry, &mut self.rng, Instant::now());
             log_failure(&id, delay);
         }
     }
@@ -198,8 +199,9 @@ impl Reconciler {
             // ever.
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
+        let retry = self.retry_policy();
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        let delay = task.end(self.settings.retry, &mut self.rng, Instant::now());
+        let delay = task.end(retry, &mut self.rng, Instant::now());
         if task.has_unreported_recovery() {
             task.report(&self.reports).await;
         }
@@ -208,6 +210,12 @@ impl Reconciler {
             _ if task.record.is_removed() => _ = self.tasks.remove(&id),
             _ => {}
         }
+    }
+
+    /// The retries of failed deployments, by the document or the agent's own settings.
+    fn retry_policy(&self) -> RetryPolicy {
+        let delays = self.desired.borrow().as_ref().and_then(|document| document.retry);
+        self.settings.retry.with_delays(delays)
     }
 
     /// After a restart of the agent failures are retried at once, also deployments that this agent could not run

@@ -48,7 +48,7 @@ pub use plans::{
     YesArg,
 };
 pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
-pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutWatchArgs, RolloutWord};
+pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutStates, RolloutWatchArgs, RolloutWord};
 pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
 pub use support::SupportArgs;
 pub use watch::{WatchAbout, WatchArgs};

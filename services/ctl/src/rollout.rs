@@ -63,7 +63,7 @@ pub async fn run(session: &mut Session<'_>, command: RolloutCommand) -> Result<b
         }
         RolloutCommand::Watch(args) => watch::run(session, args).await,
         RolloutCommand::Preview { deployment } => preview(session, deployment).await.map(|()| true),
-        RolloutCommand::Next { deployment } => next(session, deployment).await,
+        RolloutCommand::Next { deployment, reason, .. } => next(session, deployment, reason).await,
         RolloutCommand::Approve { decision, wave } => approve(session, decision, wave).await,
         RolloutCommand::Reject { decision, wave } => reject(session, decision, wave).await,
         RolloutCommand::Pause(decision) => decide(session, decision, RolloutVerb::Pause).await,
@@ -178,12 +178,14 @@ async fn preview(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlE
     session.show_own(&found, |found, now| render::rollout::preview(found, frame, now))
 }
 
-/// Takes the next step of each rollout of a deployment, with the approval that it needs; true if each was taken or is done.
+/// Takes the next step of each rollout of a deployment, with the approval that it needs, and past a gate if there is a reason to force
+/// it; true if each was taken or is done.
 ///
 /// # Errors
 /// As [`show`]; a release that was made before stands.
-async fn next(session: &mut Session<'_>, id: DeploymentId) -> Result<bool, CtlError> {
-    let steps = muster_client::rollout::next(&session.hub, &id, session.clock.now()).await?;
+async fn next(session: &mut Session<'_>, id: DeploymentId, force: Option<String>) -> Result<bool, CtlError> {
+    let now = session.clock.now();
+    let steps = muster_client::rollout::next(&session.hub, &id, force.as_deref(), now).await?;
     if steps.is_empty() {
         return Err(ungoverned(session, &id).await);
     }

@@ -304,7 +304,7 @@ impl<D: Downlink> Announcer<D> {
     fn outgoing(&mut self, key: &DeviceKey, draft: &Draft, trace: Trace) -> OutgoingDocument {
         OutgoingDocument {
             key: key.clone(),
-            document: draft.document(self.context.clock.now()),
+            document: draft.document(self.context.clock.now(), self.table.retry_delays(key)),
             expected_sequence: draft.expected_sequence,
             trace: trace.sibling(&mut self.rng),
         }

@@ -133,7 +133,7 @@ mod tests {
             contents: vec![content("web", command)],
         };
         let before = PublishedState::default().with_generation_at_least(Generation::new(generation - 1));
-        draft(&before, &wanted).unwrap().document(Timestamp::UNIX_EPOCH)
+        draft(&before, &wanted).unwrap().document(Timestamp::UNIX_EPOCH, None)
     }
 
     fn stored(state: &DesiredState) -> StoredDocument {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use muster_contract::desired::{DesiredState, Source};
+use muster_contract::desired::{DesiredState, RetryDelays, Source};
 use muster_contract::labels::Labels;
 use muster_contract::limits::{DEPLOYMENTS_PER_DEVICE_MAX, LABEL_CHARS_MAX, LABELS_MAX, MESSAGE_BYTES_MAX};
 use muster_contract::version::{ApiVersion, kind};
@@ -133,8 +133,8 @@ fn is_same_state(document: &Document, wanted: &DesiredDevice) -> bool {
 }
 
 impl Draft {
-    /// The document, issued at `issued_at`.
-    pub(crate) fn document(&self, issued_at: Timestamp) -> DesiredState {
+    /// The document, issued at `issued_at`, with the delays between the attempts of its device.
+    pub(crate) fn document(&self, issued_at: Timestamp, retry: Option<RetryDelays>) -> DesiredState {
         let Document { generation: _, retired, source, labels, entries } = &self.document;
         DesiredState {
             api_version: ApiVersion::V1,
@@ -144,6 +144,7 @@ impl Draft {
             retired: *retired,
             source: source.clone(),
             labels: Labels::clone(labels),
+            retry,
             deployments: entries.iter().map(|entry| entry.content.targeting(entry.target)).collect(),
         }
     }

@@ -236,7 +236,7 @@ mod tests {
             contents: vec![crate::content::tests::content("web", &generation.to_string())],
         };
         let before = PublishedState::default().with_generation_at_least(Generation::new(generation - 1));
-        crate::plan::draft(&before, &wanted).unwrap().document(muster_contract::Timestamp::UNIX_EPOCH)
+        crate::plan::draft(&before, &wanted).unwrap().document(muster_contract::Timestamp::UNIX_EPOCH, None)
     }
 
     #[test]

@@ -9,6 +9,8 @@ mod gather;
 mod operations;
 mod snapshot;
 
+use std::collections::BTreeMap;
+
 use muster_contract::limits::RELEASE_DEVICES_MAX;
 use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest};
 use muster_contract::{DeploymentId, Timestamp};
@@ -31,6 +33,9 @@ pub use snapshot::{RolloutSnapshot, RolloutWord, RolloutsFrame, WaveBar};
 pub struct StepTaken {
     /// The rollout before the step.
     pub rollout: RolloutProgress,
+    /// The wave whose gate was forced before the step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forced: Option<String>,
     /// The answer of the publisher, if the step is a release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<ReleaseAnswer>,
@@ -47,19 +52,35 @@ impl StepTaken {
     }
 }
 
-/// Takes the next step of each rollout of a deployment, with the approval that it needs; none if no rollout governs it.
+/// Takes the next step of each rollout of a deployment, with the approval that it needs; none if no rollout governs it. With a reason
+/// in `force`, a gate that is shut or has failed counts as open first, by a decision that is recorded.
 ///
 /// # Errors
 /// No publisher or query service answers; a release that was made before stands.
-pub async fn next(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Vec<StepTaken>, AskError> {
+pub async fn next(
+    hub: &Hub,
+    id: &DeploymentId,
+    force: Option<&str>,
+    now: Timestamp,
+) -> Result<Vec<StepTaken>, AskError> {
     let mut rollouts = rollouts_at(hub, id, now).await?;
+    let mut forced = BTreeMap::new();
+    for (rollout, reason) in rollouts.iter().zip(force.iter().cycle()) {
+        if let Some(wave) = decide::force(hub, rollout, reason).await? {
+            forced.insert((rollout.file.clone(), rollout.digest), wave);
+        }
+    }
+    if !forced.is_empty() {
+        rollouts = rollouts_at(hub, id, now).await?;
+    }
     if approve_next(hub, &rollouts).await? {
         rollouts = rollouts_at(hub, id, now).await?;
     }
     let mut steps = Vec::new();
     for rollout in rollouts {
         let answer = take_step(hub, &rollout).await?;
-        steps.push(StepTaken { rollout, answer });
+        let forced = forced.remove(&(rollout.file.clone(), rollout.digest));
+        steps.push(StepTaken { rollout, forced, answer });
     }
     Ok(steps)
 }

@@ -1,5 +1,7 @@
 //! DesiredState: every deployment that one device is to run. The device removes a deployment that it does not name.
 
+mod retry_delays;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -16,6 +18,8 @@ use crate::limits::{COMPONENTS_MAX, DEPLOYMENTS_PER_DEVICE_MAX};
 use crate::omit;
 use crate::requested_by::RequestedBy;
 use crate::version::{ApiVersion, kind};
+
+pub use self::retry_delays::{RETRY_DELAY_MAX, RETRY_DELAY_MIN, RetryDelays};
 
 /// The annotation of an ApplicationDeployment that becomes [`DesiredDeployment::stopped`]: `"true"` or `"false"`.
 pub const STOPPED_ANNOTATION: &str = "io.muster.stopped";
@@ -48,6 +52,10 @@ pub struct DesiredState {
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     #[schemars(schema_with = "labels::schema")]
     pub labels: Labels,
+    /// The delays between the attempts of the device at what has failed, in place of its own: `retries.backoff` of the `rollout.yaml`
+    /// that governs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryDelays>,
     /// The deployments that the device must run, ordered by id.
     #[schemars(length(max = DEPLOYMENTS_PER_DEVICE_MAX))]
     pub deployments: Vec<DesiredDeployment>,
@@ -365,6 +373,7 @@ impl DesiredState {
             return Err(Violation::at("deployments", "must be empty where retired is true"));
         }
         labels::check(&self.labels).map_err(|rule| Violation::at("labels", rule))?;
+        self.retry.map_or(Ok(()), |delays| delays.check()).map_err(|rule| Violation::at("retry", rule))?;
         if self.deployments.len() > DEPLOYMENTS_PER_DEVICE_MAX {
             let rule =
                 format!("has {} entries; {DEPLOYMENTS_PER_DEVICE_MAX} are allowed", self.deployments.len());

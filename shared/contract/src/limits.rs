@@ -62,6 +62,8 @@ pub const RELEASE_DEVICES_MAX: usize = 1000;
 pub const ROLLBACK_DEVICES_MAX: usize = 100;
 /// Open rollouts that the publisher's status lists.
 pub const OPEN_ROLLOUTS_MAX: usize = 64;
+/// Rollouts of a hub that have begun and not ended. Another one begins once one of them ends.
+pub const RUNNING_ROLLOUTS_MAX: usize = 100;
 /// Deployments with rollouts that one answer of the publisher's status lists: each has 63 characters at most.
 pub const ROLLOUT_DEPLOYMENTS_MAX: usize = 1000;
 /// Contents of one deployment and `rollout.yaml` whose decisions are kept.

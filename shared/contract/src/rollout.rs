@@ -34,10 +34,10 @@ pub use self::check::{
 pub use self::cron::{Cron, CronError};
 pub use self::decisions::{
     DecideAnswer, DecideRequest, GateEvidence, ImpossibleDecision, OnFailure, RolloutDecision,
-    RolloutDecisions, RolloutPhase, RolloutRecord, RolloutVerb,
+    RolloutDecisions, RolloutEnd, RolloutPhase, RolloutRecord, RolloutVerb,
 };
 pub use self::percent::{Percent, PercentError};
-pub use self::policy::{AtEnd, Budget, Deadlines, Offline, Retries};
+pub use self::policy::{AtEnd, Budget, Deadlines, Offline, Retries, RetryBackoff};
 pub use self::release::{RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest};
 pub use self::wave::{Approval, AtMost, Completeness, FailureLimit, MINIMUM_SAMPLE, Order, Success, Wave};
 pub use self::window::{WINDOW_LENGTH_MAX, WINDOWS_MAX, Weekday, Window};
@@ -104,7 +104,7 @@ impl Document for Rollout {
             budget.check().map_err(|rule| Violation::at("budget", rule))?;
         }
         if let Some(retries) = &self.retries {
-            retries.check().map_err(|rule| Violation::at("retries.classes", rule))?;
+            retries.check().map_err(|(field, rule)| Violation::at(format!("retries.{field}"), rule))?;
         }
         if let Err((field, rule)) = self.approvals.check() {
             return Err(Violation::at(format!("approvals.{field}"), rule));

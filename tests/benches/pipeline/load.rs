@@ -90,6 +90,7 @@ pub(crate) fn desired(fleet: Fleet, at: usize) -> (String, Bytes) {
         retired: false,
         source: Source::new(SourceKind::Api, "bench".to_owned()),
         labels: Default::default(),
+        retry: None,
         deployments: vec![entry],
     };
     (subjects::desired(&device(at)), to_bytes(&state).into())

@@ -12,7 +12,7 @@ pub enum Decision {
     /// It is the stored one.
     Unchanged,
     /// It replaces the stored one.
-    Accept(DesiredState),
+    Accept(Box<DesiredState>),
     /// Nothing changes.
     Reject(RejectReason),
 }
@@ -42,13 +42,13 @@ pub fn decide(accepted: Option<&AcceptedDesired>, payload: &[u8]) -> Decision {
         Ok(document) => document,
         Err(refusal) => return Decision::Reject(RejectReason::Invalid(refusal)),
     };
-    let Some(accepted) = accepted else { return Decision::Accept(document) };
+    let Some(accepted) = accepted else { return Decision::Accept(Box::new(document)) };
     let (kept, offered) = (accepted.generation, document.generation);
     match (offered.get().cmp(&kept.get()), &accepted.document) {
-        (std::cmp::Ordering::Greater, _) => Decision::Accept(document),
+        (std::cmp::Ordering::Greater, _) => Decision::Accept(Box::new(document)),
         (std::cmp::Ordering::Less, _) => Decision::Reject(RejectReason::Older { kept, offered }),
         // An earlier agent accepted a document that this one cannot read from its database.
-        (std::cmp::Ordering::Equal, None) => Decision::Accept(document),
+        (std::cmp::Ordering::Equal, None) => Decision::Accept(Box::new(document)),
         (std::cmp::Ordering::Equal, Some(same)) if *same == document => Decision::Unchanged,
         (std::cmp::Ordering::Equal, Some(_)) => Decision::Reject(RejectReason::Other(kept)),
     }

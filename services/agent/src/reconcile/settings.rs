@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::DeviceKey;
-use muster_contract::desired::DesiredState;
+use muster_contract::desired::{DesiredState, RetryDelays};
 use muster_domain::eligibility::Capabilities;
 
 use crate::attempts::CrashLoopRule;
@@ -21,6 +21,14 @@ pub struct RetryPolicy {
     pub max: Duration,
     /// When a component that fails repeatedly counts as failed.
     pub crash_loop: CrashLoopRule,
+}
+
+impl RetryPolicy {
+    /// The policy with the delays of a document, if it has some.
+    #[must_use]
+    pub(crate) fn with_delays(self, delays: Option<RetryDelays>) -> Self {
+        delays.map_or(self, |RetryDelays { min, max }| Self { min, max, ..self })
+    }
 }
 
 /// Workloads when the agent ends.

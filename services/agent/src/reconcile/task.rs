@@ -28,6 +28,8 @@ pub(super) struct DeploymentTask {
     /// database still hold it.
     cleared_error: Option<StatusError>,
     delays: FullJitter,
+    /// Bounds of the delays.
+    delay_bounds: (Duration, Duration),
     retry_at: Option<Instant>,
     installed_at: Option<Instant>,
     /// Since when each component with attempts, and the deployment as a whole, has been ready without interruption.
@@ -70,6 +72,7 @@ impl DeploymentTask {
             operation: None,
             cleared_error: None,
             delays,
+            delay_bounds: (retry.min, retry.max),
             retry_at: None,
             installed_at: None,
             ready_since: BTreeMap::new(),
@@ -245,6 +248,10 @@ impl DeploymentTask {
     ) -> Option<Duration> {
         if self.installed_at.take().is_some_and(|since| now.duration_since(since) >= retry.max) {
             self.delays.reset();
+        }
+        if self.delay_bounds != (retry.min, retry.max) {
+            self.delay_bounds = (retry.min, retry.max);
+            self.delays = FullJitter::new(retry.min, retry.max);
         }
         let delay = self.record.may_retry().then(|| self.delays.next(rng))?;
         self.retry_at = Some(now + delay);

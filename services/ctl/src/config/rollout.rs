@@ -26,6 +26,8 @@ Examples:
   muster rollout reject web --reason 'not this week'               no wave begins, until `retry`
   muster rollout approve web --wave quarter                        the planner begins the wave once its gates are open
   muster rollout next web                approve and release the next wave, if the gates before it are open
+  muster rollout next web --force --reason 'press-4 is being replaced'
+                                         the same past the gate that holds it; approvals of others are needed all the same
   muster rollout pause web --reason 'checking press-4'             no further device gets it, until `resume`
   muster rollout abort web               devices that have not begun with the content get the one that they had before it
   muster rollout rollback web            devices that have the content get the one that they had before it
@@ -64,6 +66,12 @@ pub enum RolloutCommand {
     Next {
         /// The deployment
         deployment: DeploymentId,
+        /// Let the gate that is shut, or has failed, count as open; the history has who forced it, why, and its counts
+        #[arg(long, requires = "reason")]
+        force: bool,
+        /// The reason to force it, in one sentence
+        #[arg(long, value_name = "TEXT", requires = "force")]
+        reason: Option<String>,
     },
     /// Approve a wave that needs approval: the planner begins it once the gates before it are open
     Approve {
@@ -117,7 +125,7 @@ impl RolloutCommand {
             Self::List => None,
             Self::Show { deployment, .. }
             | Self::Preview { deployment }
-            | Self::Next { deployment }
+            | Self::Next { deployment, .. }
             | Self::Verify { deployment }
             | Self::History { deployment } => Some(deployment),
             Self::Watch(args) => Some(&mut args.deployment),
@@ -141,10 +149,10 @@ pub struct RolloutWatchArgs {
     pub deployment: DeploymentId,
     /// End with exit code 0 when every rollout of the deployment is there
     #[arg(long, value_name = "STATE", value_parser = state_parser())]
-    pub until: Option<RolloutWord>,
+    pub until: Option<RolloutStates>,
     /// End with exit code 1 when one of them is in one of these states, such as paused,rolled-back
     #[arg(long, value_name = "STATES", requires = "until", value_delimiter = ',', value_parser = state_parser())]
-    pub fail_on: Vec<RolloutWord>,
+    pub fail_on: Vec<RolloutStates>,
     /// Count a state only once this commit is accepted: its id, or the first 7 digits of it or more
     #[arg(long, value_name = "REVISION", requires = "until")]
     pub commit: Option<CommitName>,
@@ -159,18 +167,42 @@ impl RolloutWatchArgs {
     /// # Errors
     /// `--until` and `--fail-on` name the same state.
     pub(super) fn check(&self) -> Result<(), String> {
-        match self.until.filter(|until| self.fail_on.contains(until)) {
-            Some(both) => Err(format!("--until {0} and --fail-on {0} contradict each other", both.as_str())),
+        let Some(until) = &self.until else { return Ok(()) };
+        match self.fail_on.iter().flat_map(|other| &other.states).find(|state| until.states.contains(state)) {
+            Some(both) => {
+                Err(format!("--until and --fail-on contradict each other: both name {}", both.as_str()))
+            }
             None => Ok(()),
         }
     }
 }
 
-/// Reads the state of a rollout.
-fn state_parser() -> impl TypedValueParser<Value = RolloutWord> {
-    let values = RolloutWord::ALL.map(|word| PossibleValue::new(word.as_str()).help(word.meaning()));
-    let word = |text: String| RolloutWord::ALL.into_iter().find(|word| word.as_str() == text);
-    PossibleValuesParser::new(values).try_map(move |text| word(text).ok_or("is no state of a rollout"))
+/// The states of a rollout that a word names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RolloutStates {
+    /// The word.
+    pub word: String,
+    /// Its states.
+    pub states: Vec<RolloutWord>,
+}
+
+impl RolloutStates {
+    /// The states of a word.
+    pub fn of(word: String) -> Self {
+        Self { states: RolloutWord::named(&word), word }
+    }
+}
+
+/// Words for several states.
+const SHARED_WORDS: [(&str, &str); 2] =
+    [("done", "succeeded, or succeeded-with-debt"), ("stopped", "cancelled, or failed")];
+
+/// Reads a word for states of a rollout.
+fn state_parser() -> impl TypedValueParser<Value = RolloutStates> {
+    let words = RolloutWord::ALL.map(|word| PossibleValue::new(word.as_str()).help(word.meaning()));
+    let shared = SHARED_WORDS.map(|(word, meaning)| PossibleValue::new(word).help(meaning));
+    let values: Vec<_> = words.into_iter().chain(shared).collect();
+    PossibleValuesParser::new(values).map(RolloutStates::of)
 }
 
 /// A decision about the rollouts of a deployment

@@ -124,10 +124,10 @@ fn one(rollout: &RolloutProgress, frame: Frame) -> String {
     let mut columns = vec!["WAVE", "GATE", ">TARGETS", ">RELEASED", ">CONFIRMED", ">FAILED", ">IN FLIGHT"];
     columns.extend(needs_approval.then_some(">APPROVALS"));
     let mut table = Table::new(&columns);
-    for WaveState { name, tally, gate, approvals, .. } in &rollout.state.waves {
+    for WaveState { name, tally, gate, forced, approvals, .. } in &rollout.state.waves {
         let mut row = vec![
             name.as_str().into(),
-            Cell::styled(gate.to_string(), style(*gate)),
+            Cell::styled(format!("{gate}{}", if *forced { ", forced" } else { "" }), style(*gate)),
             Cell::count(tally.targets),
             Cell::count(tally.released),
             Cell::count(tally.confirmed),
@@ -255,7 +255,12 @@ pub fn steps(steps: &[StepTaken]) -> String {
         }
         _ => format!("{}: {}\n", head(&step.rollout), step.rollout.why()),
     };
-    steps.iter().map(one).collect()
+    let forced = |step: &StepTaken| {
+        let line =
+            |wave: &String| format!("{}: the gate behind wave {wave} is forced open\n", head(&step.rollout));
+        step.forced.as_ref().map_or_else(String::new, line)
+    };
+    steps.iter().map(|step| forced(step) + &one(step)).collect()
 }
 
 /// Decisions, each in one line, with the devices that a rollback reached.
@@ -273,7 +278,7 @@ fn one_decided(decided: &Decided) -> String {
     let again = if *changed { "" } else { ", as before" };
     let what = match approvals {
         Some(ApprovalCount { given, needed }) => format!("{given} of {needed} approvals{again}"),
-        None => format!("{}{again}", record.phase().words()),
+        None => format!("{}{again}", record.words()),
     };
     let devices = devices.as_ref().map_or_else(String::new, rolled_back);
     format!("{head}: {what}\n{devices}")
@@ -317,7 +322,7 @@ pub fn history(history: &History, frame: Frame) -> String {
                 super::format::clean(reason.as_deref().unwrap_or("-")).as_str().into(),
             ]);
         }
-        let (file, phase) = (super::format::clean(&record.rollout), record.phase().words());
+        let (file, phase) = (super::format::clean(&record.rollout), record.words());
         let head = format!("{} {} by {file}: {phase}", history.deployment, short(&record.digest));
         format!("{head}\n{}\n", table.within(frame.width))
     };

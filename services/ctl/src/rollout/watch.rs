@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use super::gather::ungoverned;
 use super::screen::Screen;
 use crate::ask::{AskError, Hub, understood};
-use crate::config::{Format, RolloutWatchArgs, RolloutWord};
+use crate::config::{Format, RolloutStates, RolloutWatchArgs};
 use crate::error::{CommitError, CtlError};
 use crate::render;
 use crate::session::Session;
@@ -21,8 +21,8 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The end that a watch waits for.
 struct RolloutGoal {
-    until: Option<RolloutWord>,
-    fail_on: Vec<RolloutWord>,
+    until: Option<RolloutStates>,
+    fail_on: Vec<RolloutStates>,
     commit: Option<CommitName>,
 }
 
@@ -130,20 +130,24 @@ async fn check_commit(hub: &Hub, commit: &CommitName) -> Result<(), CtlError> {
 impl RolloutGoal {
     /// Whether a frame ends the watch, and how.
     fn end(&self, frame: &RolloutsFrame) -> Option<bool> {
-        let until = self.until?;
+        let until = self.until.as_ref()?;
         let is_of_commit = self.commit.as_ref().is_none_or(|commit| commit.names(&frame.revision));
         if !is_of_commit || frame.rollouts.is_empty() {
             return None;
         }
-        if frame.rollouts.iter().any(|rollout| self.fail_on.contains(&rollout.state)) {
+        if self
+            .fail_on
+            .iter()
+            .any(|states| frame.rollouts.iter().any(|rollout| states.states.contains(&rollout.state)))
+        {
             return Some(false);
         }
-        frame.rollouts.iter().all(|rollout| rollout.state == until).then_some(true)
+        frame.rollouts.iter().all(|rollout| until.states.contains(&rollout.state)).then_some(true)
     }
 
     /// The end if the time is over.
     fn over(&self, follower: &Follower) -> Result<bool, CtlError> {
-        let Some(until) = self.until else { return Ok(true) };
+        let Some(until) = &self.until else { return Ok(true) };
         let states = follower.frame.as_ref().map_or_else(String::new, |frame| {
             let states: Vec<_> = frame.rollouts.iter().map(|rollout| rollout.state.as_str()).collect();
             states.join(", ")
@@ -157,12 +161,9 @@ impl RolloutGoal {
                 )
             }
             _ if states.is_empty() => {
-                format!(
-                    "the time is over before the rollouts are {}; nothing was heard of them",
-                    until.as_str()
-                )
+                format!("the time is over before the rollouts are {}; nothing was heard of them", until.word)
             }
-            _ => format!("the time is over before the rollouts are {}: {states}", until.as_str()),
+            _ => format!("the time is over before the rollouts are {}: {states}", until.word),
         }))
     }
 }
@@ -211,6 +212,7 @@ mod tests {
     use muster_contract::Timestamp;
 
     use super::*;
+    use crate::config::RolloutWord;
 
     fn frame(revision: &str, states: &[RolloutWord]) -> RolloutsFrame {
         let rollout = |state: &RolloutWord| RolloutSnapshot {
@@ -231,17 +233,17 @@ mod tests {
 
     fn goal(commit: Option<&str>) -> RolloutGoal {
         RolloutGoal {
-            until: Some(RolloutWord::Done),
-            fail_on: vec![RolloutWord::Failing, RolloutWord::Paused],
+            until: Some(RolloutStates::of("done".to_owned())),
+            fail_on: ["failing", "paused"].map(|word| RolloutStates::of(word.to_owned())).to_vec(),
             commit: commit.map(|commit| commit.parse().unwrap()),
         }
     }
 
     #[test]
     fn a_watch_is_at_its_end_when_all_are_done_or_one_has_failed() {
-        use RolloutWord::{Done, Paused, Running};
+        use RolloutWord::{Paused, Running, Succeeded as Done, SucceededWithDebt};
         for (states, end) in [
-            (&[Done, Done][..], Some(true)),
+            (&[Done, SucceededWithDebt][..], Some(true)),
             (&[Done, Running], None),
             (&[Done, Paused], Some(false)),
             (&[], None),
@@ -252,7 +254,7 @@ mod tests {
 
     #[test]
     fn nothing_counts_before_the_commit_is_accepted() {
-        let done = [RolloutWord::Done];
+        let done = [RolloutWord::Succeeded];
         assert_eq!(goal(Some("1234567")).end(&frame("abcdef0123", &done)), None);
         assert_eq!(goal(Some("abcdef0")).end(&frame("abcdef0123", &done)), Some(true));
         let follower = Follower { frame: Some(frame("abcdef0123", &done)), ..Follower::default() };

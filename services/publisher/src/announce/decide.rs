@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_bus::{PublishErrorKind, Role, Trace};
 use muster_contract::canonical::Digest;
 use muster_contract::decode;
+use muster_contract::limits::RUNNING_ROLLOUTS_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::rollout::{
     Approval, Approvals, DecideAnswer, DecideRequest, OpenRollout, ReleaseRefusal, RolloutDecision,
@@ -131,6 +132,7 @@ impl<D: Downlink> Announcer<D> {
             if !changed {
                 return Ok(DecideAnswer { record, changed });
             }
+            self.check_room(decide, &record)?;
             if !decisions.store(record.clone(), |digest| self.table.is_in_use(deployment, digest, rollout)) {
                 return Err(conflict(format!(
                     "{} contents of {deployment} under {rollout} are in use and decided about, and no more are kept",
@@ -150,6 +152,27 @@ impl<D: Downlink> Announcer<D> {
         }
         // The error may pass, so it is no `conflict` with the present state.
         Err(not_ready(format!("gave up after {ATTEMPTS} attempts: {publish_error}; ask again")))
+    }
+
+    /// Refuses the first begin of a rollout while as many are running as may run at once.
+    fn check_room(&self, decide: &Decide, record: &RolloutRecord) -> Result<(), ErrorBody> {
+        let DecideRequest { deployment, digest, rollout, verb, .. } = &decide.request;
+        let is_first = *verb == RolloutVerb::Begin && record.waves_begun() == 1;
+        let is_running = |(id, other): &(&DeploymentId, &RolloutRecord)| {
+            let is_open = matches!(other.phase(), RolloutPhase::Running | RolloutPhase::Paused);
+            let is_itself = (*id, other.digest, &other.rollout) == (deployment, *digest, rollout);
+            !is_itself
+                && is_open
+                && other.first_began().is_some()
+                && self.table.rollout_of(id, other.digest, &other.rollout).is_some()
+        };
+        if is_first && self.decisions.all().filter(is_running).count() >= RUNNING_ROLLOUTS_MAX {
+            return Err(conflict(format!(
+                "{RUNNING_ROLLOUTS_MAX} rollouts are running, and no more may: {deployment} under {rollout} begins once one of \
+                 them ends; `muster rollout list` shows them"
+            )));
+        }
+        Ok(())
     }
 
     fn decision(&self, decide: &Decide) -> RolloutDecision {
@@ -215,6 +238,7 @@ impl<D: Downlink> Announcer<D> {
         }
         if *verb == RolloutVerb::Approve {
             check_approver(decide.requested_by.as_ref(), &rollout.approvals)?;
+            check_other_person(decide.requested_by.as_ref(), name, &rollout.approvals, record)?;
         }
         Ok(rollout.approvals.clone())
     }
@@ -385,10 +409,29 @@ fn check_approver(by: Option<&RequestedBy>, approvals: &Approvals) -> Result<(),
     Err(ErrorBody { code: ErrorCode::Forbidden, message })
 }
 
+/// Refuses the approval of the person who has requested what a wave's approvals are for, if it needs several.
+fn check_other_person(
+    by: Option<&RequestedBy>,
+    wave: &str,
+    approvals: &Approvals,
+    record: Option<&RolloutRecord>,
+) -> Result<(), ErrorBody> {
+    let is_own = |by: &&RequestedBy| record.is_some_and(|of| of.is_own_request(wave, by, approvals));
+    let Some(by) = by.filter(is_own) else { return Ok(()) };
+    let message = format!(
+        "{} has requested this by `retry` or `next --force`: wave {wave} needs {} approvals of others (`approvals.need`)",
+        by.label(),
+        approvals.need
+    );
+    Err(ErrorBody { code: ErrorCode::Forbidden, message })
+}
+
 /// Refuses a decision that only a person may make if a planner asks for it.
 fn check_author(decide: &Decide) -> Result<(), ErrorBody> {
-    let is_of_person =
-        matches!(decide.request.verb, RolloutVerb::Approve | RolloutVerb::Resume | RolloutVerb::Retry);
+    let is_of_person = matches!(
+        decide.request.verb,
+        RolloutVerb::Approve | RolloutVerb::Force | RolloutVerb::Resume | RolloutVerb::Retry
+    );
     let role = decide.requested_by.as_ref().and_then(|by| by.role.as_deref());
     if is_of_person && role == Some(Role::Planner.as_str()) {
         return Err(bad_request(format!("verb: only a person may {}", decide.request.verb.as_str())));

@@ -7,6 +7,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use muster_contract::canonical::Digest;
+use muster_contract::desired::RetryDelays;
 use muster_contract::labels::Labels;
 use muster_contract::query::SomeDevices;
 use muster_contract::rollout::{ReleaseRefusal, Rollout, RolloutTarget, TargetsAnswer};
@@ -115,6 +116,12 @@ impl DeviceTable {
     /// The path of the rollout that governs a device.
     pub(crate) fn rollout_path(&self, key: &DeviceKey) -> Option<&str> {
         Some(&self.fleet.as_ref()?.rollouts.get(key)?.path)
+    }
+
+    /// The delays between the attempts of a device, if the rollout that governs it gives them.
+    pub(crate) fn retry_delays(&self, key: &DeviceKey) -> Option<RetryDelays> {
+        let rollout = &self.fleet.as_ref()?.rollouts.get(key)?.rollout;
+        Some(rollout.retries.as_ref()?.backoff?.into())
     }
 
     /// The digest of the deployment that is published to a device.

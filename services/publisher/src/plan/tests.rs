@@ -64,7 +64,7 @@ impl Server {
     fn store(&mut self, key: &DeviceKey, draft: &Draft) -> u64 {
         let last = self.documents.get(key).map_or(0, |(sequence, _)| *sequence);
         assert_eq!(draft.expected_sequence, last, "planned on something else than what is there");
-        let state = draft.document(NOW);
+        let state = draft.document(NOW, None);
         state.check().unwrap();
         self.sequence += 1;
         self.documents.insert(key.clone(), (self.sequence, decode::to_bytes(&state)));
@@ -206,7 +206,7 @@ fn another_commit_with_the_same_content_changes_nothing() {
 fn a_device_without_deployments_has_a_document_that_says_so() {
     let empty = draft(&PublishedState::default(), &wanted(&[])).unwrap();
     assert_eq!((empty.generation.get(), empty.expected_sequence), (1, 0));
-    assert!(empty.document(NOW).deployments.is_empty());
+    assert!(empty.document(NOW, None).deployments.is_empty());
     assert_eq!(draft(&empty.stored(1), &wanted(&[])), None);
 }
 
@@ -239,7 +239,7 @@ fn a_document_within_the_limit_fits_into_a_message() {
     wanted.source.revision = "c".repeat(64);
     let name = "\"".repeat(REQUESTER_NAME_CHARS_MAX);
     wanted.source.requested_by = Some(RequestedBy::new(&"U".repeat(56), &name, Some("subscriber")));
-    let state = draft(&held, &wanted).unwrap().document(Timestamp::MAX);
+    let state = draft(&held, &wanted).unwrap().document(Timestamp::MAX, None);
     let bytes = decode::to_bytes(&state).len();
     assert!(bytes <= MESSAGE_BYTES_MAX && bytes > MESSAGE_BYTES_MAX / 2, "{bytes}");
 }

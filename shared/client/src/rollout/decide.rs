@@ -10,7 +10,9 @@ use muster_contract::rollout::{
 };
 use muster_contract::state::cut;
 use muster_contract::{DeploymentId, DeviceKey, Timestamp, WaveName};
-use muster_domain::rollout::{ApprovalCount, Failure, Lines, RolloutProgress, WaveState, progress};
+use muster_domain::rollout::{
+    ApprovalCount, Blocked, Failure, Gate, Lines, RolloutProgress, Step, WaveState, progress,
+};
 use serde::Serialize;
 
 use super::gather::targets;
@@ -190,6 +192,36 @@ pub(super) async fn ready(hub: &Hub, rollout: &RolloutProgress, at: usize) -> Re
         record(hub, rollout, decision).await?;
     }
     Ok(())
+}
+
+/// Records that the gate behind the wave that a rollout stands at counts as open, and returns the wave; `None` if the rollout waits
+/// for no gate.
+///
+/// # Errors
+/// As [`approve_wave`].
+pub(super) async fn force(
+    hub: &Hub,
+    rollout: &RolloutProgress,
+    reason: &str,
+) -> Result<Option<String>, AskError> {
+    let Some(at) = forcible(rollout) else { return Ok(None) };
+    let Some(state) = rollout.state.waves.get(at) else { return Ok(None) };
+    let (wave, evidence) = (state.name.parse().ok(), rollout.evidence(at));
+    let (reason, is_pinned) = (Some(reason.to_owned()), true);
+    record(hub, rollout, Decision { verb: RolloutVerb::Force, wave, reason, evidence, is_pinned }).await?;
+    Ok(Some(state.name.clone()))
+}
+
+/// The wave whose gate holds a rollout: it is shut, asks its checks, or has failed. Of a paused rollout it is the first such one.
+fn forcible(rollout: &RolloutProgress) -> Option<usize> {
+    let is_held =
+        |wave: &WaveState| wave.tally.released > 0 && !matches!(wave.gate, Gate::Open | Gate::Approving);
+    match &rollout.state.step {
+        Step::Wait { wave, because: Blocked::Gate } | Step::Check { wave } => Some(*wave),
+        Step::Fail { wave, because, .. } if *because != Failure::RolloutDeadline => Some(*wave),
+        Step::Held { phase: RolloutPhase::Paused } => rollout.state.waves.iter().position(is_held),
+        _ => None,
+    }
 }
 
 /// Records that a rollout has ended well, unless it never began.

@@ -1,7 +1,7 @@
 //! A rollout in numbers: its state in one word, its waves with each target counted once, and what it waits for. Pure.
 
 use muster_contract::canonical::Digest;
-use muster_contract::rollout::RolloutPhase;
+use muster_contract::rollout::{RolloutEnd, RolloutPhase, RolloutRecord};
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 use serde::Serialize;
@@ -20,27 +20,33 @@ pub enum RolloutWord {
     Failing,
     /// A decision holds it.
     Paused,
-    /// It has ended: no further device gets the content.
-    Stopped,
+    /// A person has ended it: no further device gets the content.
+    Cancelled,
+    /// It has ended by a failed wave or a deadline: no further device gets the content.
+    Failed,
     /// It has ended: devices that had the content get the one before it.
     RolledBack,
     /// It has ended: devices that have begun with the content keep it, others get the one before it.
     Aborted,
     /// Every target has the content, and every gate is open.
-    Done,
+    Succeeded,
+    /// The same, but for devices that waves leave out because they are not heard.
+    SucceededWithDebt,
 }
 
 impl RolloutWord {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Running,
         Self::Approval,
         Self::Failing,
         Self::Paused,
-        Self::Stopped,
+        Self::Cancelled,
+        Self::Failed,
         Self::RolledBack,
         Self::Aborted,
-        Self::Done,
+        Self::Succeeded,
+        Self::SucceededWithDebt,
     ];
 
     /// Its meaning.
@@ -50,12 +56,25 @@ impl RolloutWord {
             Self::Approval => "A wave waits for approval",
             Self::Failing => "A wave has failed, and the decision about it is not recorded yet",
             Self::Paused => "A decision holds it",
-            Self::Stopped => "It has ended: no further device gets the content",
+            Self::Cancelled => "A person has ended it: no further device gets the content",
+            Self::Failed => "A failed wave or a deadline has ended it: no further device gets the content",
             Self::RolledBack => "It has ended: devices that had the content get the one before it",
             Self::Aborted => {
                 "It has ended: devices that have begun with the content keep it, others get the one before it"
             }
-            Self::Done => "Every target has the content, and every gate is open",
+            Self::Succeeded => "Every target has the content, and every gate is open",
+            Self::SucceededWithDebt => {
+                "The same, but for devices that waves leave out because they are not heard"
+            }
+        }
+    }
+
+    /// The states that a word names: one of them, or the ones of a word of earlier releases.
+    pub fn named(word: &str) -> Vec<Self> {
+        match word {
+            "done" => vec![Self::Succeeded, Self::SucceededWithDebt],
+            "stopped" => vec![Self::Cancelled, Self::Failed],
+            _ => Self::ALL.into_iter().filter(|state| state.as_str() == word).collect(),
         }
     }
 
@@ -66,10 +85,12 @@ impl RolloutWord {
             Self::Approval => "approval",
             Self::Failing => "failing",
             Self::Paused => "paused",
-            Self::Stopped => "stopped",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
             Self::RolledBack => "rolled-back",
             Self::Aborted => "aborted",
-            Self::Done => "done",
+            Self::Succeeded => "succeeded",
+            Self::SucceededWithDebt => "succeeded-with-debt",
         }
     }
 }
@@ -132,6 +153,9 @@ pub struct WaveBar {
     pub name: String,
     /// The gate behind it.
     pub gate: Gate,
+    /// Whether a person has decided that the gate counts as open.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub forced: bool,
     /// Its targets.
     pub targets: u64,
     /// Heard, with all reports in, and installed.
@@ -172,10 +196,16 @@ impl RolloutSnapshot {
 fn word(rollout: &RolloutProgress) -> RolloutWord {
     match (&rollout.state.step, rollout.phase()) {
         (Step::Held { .. } | Step::RollBack { .. }, RolloutPhase::Paused) => RolloutWord::Paused,
-        (Step::Held { .. } | Step::RollBack { .. }, RolloutPhase::Stopped) => RolloutWord::Stopped,
+        (Step::Held { .. } | Step::RollBack { .. }, RolloutPhase::Stopped) => {
+            match rollout.record.as_ref().and_then(RolloutRecord::end) {
+                Some(RolloutEnd::Failed) => RolloutWord::Failed,
+                _ => RolloutWord::Cancelled,
+            }
+        }
         (Step::Held { .. } | Step::RollBack { .. }, RolloutPhase::Aborted) => RolloutWord::Aborted,
         (Step::Held { .. } | Step::RollBack { .. }, _) => RolloutWord::RolledBack,
-        (Step::Done, _) => RolloutWord::Done,
+        (Step::Done, _) if rollout.debt() > 0 => RolloutWord::SucceededWithDebt,
+        (Step::Done, _) => RolloutWord::Succeeded,
         (Step::Fail { .. }, _) => RolloutWord::Failing,
         (Step::Release { needs_approval: true, .. } | Step::Ready { .. }, _)
         | (Step::Wait { because: Blocked::Approval, .. }, _) => RolloutWord::Approval,
@@ -192,6 +222,7 @@ impl WaveBar {
         Self {
             name: wave.name.clone(),
             gate: wave.gate,
+            forced: wave.forced,
             targets: wave.tally.targets,
             confirmed: count(&[Known::Confirmed]),
             possible: count(&[Known::UnderWay, Known::TriesAgain, Known::ReportsMissing, Known::NotInLedger]),

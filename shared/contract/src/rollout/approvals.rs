@@ -75,6 +75,12 @@ impl Approvals {
         *self == Self::default()
     }
 
+    /// Whether two requesters count as one person: by key, or as one entry of the approvers.
+    pub(super) fn is_same(&self, one: &RequestedBy, other: &RequestedBy) -> bool {
+        let counted = |by| self.of.as_ref().and_then(|of| of.counted(by));
+        one.person() == other.person() || counted(one).is_some_and(|entry| counted(other) == Some(entry))
+    }
+
     /// Checks the rules that a JSON schema cannot express; the field, and the rule that is broken.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let Some(Approvers::Persons(persons)) = &self.of else { return Ok(()) };

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::phase::{ImpossibleDecision, RolloutPhase, RolloutVerb};
+pub use self::phase::{ImpossibleDecision, RolloutEnd, RolloutPhase, RolloutVerb};
 use super::approvals::{Approvals, Approvers};
 use super::check::CheckResult;
 use crate::canonical::Digest;
@@ -112,6 +112,9 @@ pub struct GateEvidence {
     /// Released ones that are left out because they are not heard.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub debt: u64,
+    /// Targets of all waves that are left out, of `finish`; absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debt_of_all: Option<u64>,
 }
 
 /// The planner's reaction to a wave with more failures than it allows.
@@ -138,10 +141,10 @@ pub struct DecideRequest {
     pub rollout: String,
     /// The decision.
     pub verb: RolloutVerb,
-    /// The wave, of `begin`, `check`, `ready` and `approve`.
+    /// The wave, of `begin`, `check`, `ready`, `force` and `approve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave: Option<WaveName>,
-    /// The reason, in one sentence.
+    /// The reason, in one sentence; `force` needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The evidence that the requester has judged.
@@ -204,6 +207,29 @@ impl RolloutRecord {
         self.decisions.iter().fold(RolloutPhase::Running, |phase, decision| decision.verb.after(phase))
     }
 
+    /// The end that it came to; `None` while it continues or is paused.
+    pub fn end(&self) -> Option<RolloutEnd> {
+        let evidence = || self.last().and_then(|last| last.evidence.as_ref());
+        Some(match self.phase() {
+            RolloutPhase::Running | RolloutPhase::Paused => return None,
+            RolloutPhase::Succeeded if evidence().is_some_and(|counts| counts.debt_of_all > Some(0)) => {
+                RolloutEnd::SucceededWithDebt
+            }
+            RolloutPhase::Succeeded => RolloutEnd::Succeeded,
+            // A person who stops a rollout judges no evidence; a planner that applies `atEnd` does.
+            RolloutPhase::Stopped if evidence().is_some() => RolloutEnd::Failed,
+            RolloutPhase::Stopped => RolloutEnd::Cancelled,
+            RolloutPhase::Aborted => RolloutEnd::Aborted,
+            RolloutPhase::RolledBack => RolloutEnd::RolledBack,
+            RolloutPhase::Superseded => RolloutEnd::Superseded,
+        })
+    }
+
+    /// The end or the phase in words, as the end of a sentence about the rollout.
+    pub fn words(&self) -> &'static str {
+        self.end().map_or_else(|| self.phase().words(), RolloutEnd::words)
+    }
+
     /// The newest decision that led to the phase, if there is one.
     pub fn last(&self) -> Option<&RolloutDecision> {
         self.last_index().and_then(|at| self.decisions.get(at))
@@ -247,10 +273,32 @@ impl RolloutRecord {
         self.of_this_run().iter().find(is_ready).map(|decision| decision.at)
     }
 
+    /// Number of waves that have begun in the run under way.
+    pub fn waves_begun(&self) -> usize {
+        self.of_this_run().iter().filter(|decision| decision.verb == RolloutVerb::Begin).count()
+    }
+
     /// Time at which the first wave began in the run under way.
     pub fn first_began(&self) -> Option<Timestamp> {
         let begin = self.of_this_run().iter().find(|decision| decision.verb == RolloutVerb::Begin);
         begin.map(|decision| decision.at)
+    }
+
+    /// The decision by which the gate behind a wave counts as open, in the run under way.
+    pub fn forced(&self, wave: &str) -> Option<&RolloutDecision> {
+        let is_force =
+            |decision: &&RolloutDecision| decision.verb == RolloutVerb::Force && decision.is_about(wave);
+        self.of_this_run().iter().find(is_force)
+    }
+
+    /// Whether a person has requested what the approvals of a wave are for: the run by `retry`, or its open gate by `force`. If a
+    /// wave needs several approvals, its requester's is none of them.
+    pub fn is_own_request(&self, wave: &str, by: &RequestedBy, approvals: &Approvals) -> bool {
+        let began = self.decisions.iter().rfind(|decision| decision.verb.ends_run());
+        let retry = began.filter(|decision| decision.verb == RolloutVerb::Retry);
+        let mut requesters =
+            retry.into_iter().chain(self.forced(wave)).filter_map(|of| of.requested_by.as_ref());
+        approvals.need.get() > 1 && requesters.any(|requester| approvals.is_same(requester, by))
     }
 
     /// The decisions of the run under way.
@@ -259,12 +307,16 @@ impl RolloutRecord {
         self.decisions.get(ended.map_or(0, |at| at + 1)..).unwrap_or_default()
     }
 
-    /// Number of people who have approved a wave at `since` or later, directly or through a gateway, and are among the approvers.
-    pub fn approvals(&self, wave: &WaveName, since: Timestamp, of: Option<&Approvers>) -> usize {
+    /// Number of people who have approved a wave at `since` or later, directly or through a gateway, are among the approvers, and
+    /// have not requested it themselves where several must approve.
+    pub fn approvals(&self, wave: &WaveName, since: Timestamp, approvals: &Approvals) -> usize {
+        let of = approvals.of.as_ref();
+        let is_own = |by: &RequestedBy| self.is_own_request(wave.as_str(), by, approvals);
         let of_wave = |decision: &&RolloutDecision| {
             decision.verb == RolloutVerb::Approve
                 && decision.wave.as_ref() == Some(wave)
                 && decision.at >= since
+                && !decision.requested_by.as_ref().is_some_and(is_own)
         };
         let mut keys: Vec<_> = self
             .of_this_run()
@@ -309,7 +361,9 @@ impl RolloutRecord {
     /// Whether the same decision holds already.
     fn is_made(&self, decision: &RolloutDecision, approvals: &Approvals) -> bool {
         match decision.verb {
-            RolloutVerb::Begin | RolloutVerb::Ready | RolloutVerb::Approve => self.has(decision, approvals),
+            RolloutVerb::Begin | RolloutVerb::Ready | RolloutVerb::Force | RolloutVerb::Approve => {
+                self.has(decision, approvals)
+            }
             RolloutVerb::Check => {
                 let name = decision.wave.as_ref().map_or("", WaveName::as_str);
                 self.checked(name).is_some_and(|held| held.result == decision.result)
@@ -401,6 +455,9 @@ impl DecideRequest {
         if (self.verb == RolloutVerb::Check) != self.result.is_some() {
             let rule = if self.result.is_some() { "is of no use here" } else { "is missing" };
             return Err(Violation::at("result", format!("{rule}: the verb is {}", self.verb.as_str())));
+        }
+        if self.verb == RolloutVerb::Force && self.reason.as_ref().is_none_or(String::is_empty) {
+            return Err(Violation::at("reason", "is missing: the verb is force"));
         }
         if self.verb == RolloutVerb::Supersede {
             return Err(Violation::at("verb", "supersede is recorded by the publisher alone"));

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::decisions::RolloutVerb;
 use super::policy_time;
+use crate::desired::RetryDelays;
 use crate::fact::DeadlineKind;
 use crate::ids::LabelKey;
 
@@ -58,7 +59,8 @@ const CLASSES_MAX: usize = 32;
 /// Bytes of a class.
 const CLASS_BYTES_MAX: usize = 128;
 
-/// The failures that a device may try again before they count. The device repeats them by its own backoff; nothing is published again.
+/// The failures that a device may try again before they count. The device repeats them by this backoff or its own; nothing is published
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Retries {
@@ -68,6 +70,30 @@ pub struct Retries {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = CLASSES_MAX))]
     pub classes: Vec<String>,
+    /// The delays between the attempts of a device, in place of its own settings. A device gets them with its next document, and for all
+    /// of its deployments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<RetryBackoff>,
+}
+
+/// The bounds of the delays between attempts; they double from the first to the longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RetryBackoff {
+    /// Longest delay before the second attempt: 30s; at least 1s.
+    #[serde(with = "policy_time")]
+    #[schemars(with = "String")]
+    pub min: Duration,
+    /// Longest delay before any attempt: 10m; at most 24h.
+    #[serde(with = "policy_time")]
+    #[schemars(with = "String")]
+    pub max: Duration,
+}
+
+impl From<RetryBackoff> for RetryDelays {
+    fn from(RetryBackoff { min, max }: RetryBackoff) -> Self {
+        Self { min, max }
+    }
 }
 
 impl Budget {
@@ -92,14 +118,15 @@ impl Budget {
 }
 
 impl Retries {
-    /// Checks number and length of the classes.
-    pub(super) fn check(&self) -> Result<(), &'static str> {
+    /// Checks number and length of the classes, and the backoff; the field, and the rule that is broken.
+    pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         if self.classes.len() > CLASSES_MAX {
-            Err("has more than 32 entries")
+            Err(("classes", "has more than 32 entries"))
         } else if self.classes.iter().any(|class| class.is_empty() || class.len() > CLASS_BYTES_MAX) {
-            Err("has an entry without a character, or with more than 128 bytes")
+            Err(("classes", "has an entry without a character, or with more than 128 bytes"))
         } else {
-            Ok(())
+            let delays = self.backoff.map(RetryDelays::from);
+            delays.map_or(Ok(()), |delays| delays.check()).map_err(|rule| ("backoff", rule))
         }
     }
 
@@ -212,6 +239,31 @@ mod tests {
         let read: Deadlines = serde_json::from_value(deadlines.clone()).unwrap();
         assert_eq!((read.wave, read.rollout), (Some(Duration::from_secs(8 * 60 * 60)), None));
         assert_eq!(serde_json::to_value(read).unwrap(), deadlines);
+    }
+
+    #[test]
+    fn a_backoff_of_retries_has_bounds_in_order() {
+        let check = |min: &str, max: &str| {
+            let retries =
+                json!({ "max": 2, "classes": ["imagePull"], "backoff": { "min": min, "max": max } });
+            let read: Retries = serde_json::from_value(retries).unwrap();
+            assert_eq!(
+                serde_json::from_value::<Retries>(serde_json::to_value(&read).unwrap()).unwrap(),
+                read
+            );
+            read.check()
+        };
+        assert_eq!(check("30s", "10m"), Ok(()));
+        for (min, max) in [("10m", "30s"), ("100ms", "30s"), ("30s", "25h")] {
+            assert_eq!(check(min, max).map_err(|(field, _)| field), Err("backoff"), "{min} {max}");
+        }
+        let other = json!({ "max": 2, "backoff": { "min": "30s", "max": "10m", "factor": 3 } });
+        assert!(
+            serde_json::from_value::<Retries>(other)
+                .unwrap_err()
+                .to_string()
+                .contains("unknown field `factor`")
+        );
     }
 
     #[test]

@@ -25,14 +25,13 @@ pub(super) fn approvals(
         return None;
     }
     let since = now.checked_sub(rollout.approvals.expires_after).unwrap_or(Timestamp::MIN);
-    let of = rollout.approvals.of.as_ref();
     let of_record = |record: &RolloutRecord| {
         // An approval of evidence counts from the moment at which there was evidence to approve.
         let ready = (wave.approval == Approval::After).then(|| record.ready(wave.name.as_str()));
         match ready {
             Some(None) => 0,
-            Some(Some(ready)) => record.approvals(&wave.name, since.max(ready), of),
-            None => record.approvals(&wave.name, since, of),
+            Some(Some(ready)) => record.approvals(&wave.name, since.max(ready), &rollout.approvals),
+            None => record.approvals(&wave.name, since, &rollout.approvals),
         }
     };
     let given = record.map_or(0, of_record);

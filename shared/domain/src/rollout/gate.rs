@@ -130,16 +130,17 @@ pub(super) fn judge(wave: Option<&Wave>, tally: &Tally) -> Gate {
     }
 }
 
-/// The gate behind a wave whose evidence gives `gate`, by the results of its checks and the approvals of its evidence.
+/// The gate behind a wave whose evidence gives `gate`, by the results of its checks and the approvals of its evidence. A gate that a
+/// person has forced needs no checks.
 pub(super) fn judge_others(
     wave: &Wave,
-    gate: Gate,
+    (gate, is_forced): (Gate, bool),
     record: Option<&RolloutRecord>,
     approvals: Option<ApprovalCount>,
 ) -> Gate {
     // A failed check has failed the wave, whatever becomes of its devices.
     let checked = record.and_then(|record| record.checked(wave.name.as_str())).and_then(|check| check.result);
-    let has_checks = !wave.checks.is_empty();
+    let has_checks = !wave.checks.is_empty() && !is_forced;
     let is_missing = |count: ApprovalCount| wave.approval == Approval::After && count.given < count.needed;
     match checked.filter(|_| has_checks) {
         _ if gate.is_failed() => gate,

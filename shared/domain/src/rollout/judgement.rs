@@ -9,7 +9,7 @@ use muster_contract::rollout::{REST_WAVE, Rollout, RolloutPhase, RolloutRecord, 
 
 use super::approvals::approvals;
 use super::clock::RolloutClock;
-use super::gate::{self, Tally};
+use super::gate::{self, Gate, Tally};
 use super::policy;
 use super::state::{RolloutState, Step, WaveState};
 use super::steps::{Steps, Targets};
@@ -68,12 +68,14 @@ impl Judgement<'_> {
         let has_begun = |name: &str| record.is_some_and(|record| record.began(name).is_some());
         let has_passed = waves.iter().skip(at + 1).any(|later| has_begun(later.name.as_str()))
             || at < waves.len() && has_begun(REST_WAVE);
-        let gate = match waves.get(at).filter(|_| !has_passed) {
-            None => gate::judge(waves.get(at), tally),
-            Some(wave) => gate::judge_others(wave, gate::judge(Some(wave), tally), record, approvals),
-        };
         let name = waves.get(at).map_or_else(|| REST_WAVE.to_owned(), |wave| wave.name.to_string());
-        WaveState { name, members: Vec::new(), tally: *tally, in_ledger: 0, gate, approvals }
+        let forced = record.is_some_and(|record| record.forced(&name).is_some());
+        let evidence = if forced { Gate::Open } else { gate::judge(waves.get(at), tally) };
+        let gate = match waves.get(at).filter(|_| !has_passed) {
+            None => evidence,
+            Some(wave) => gate::judge_others(wave, (evidence, forced), record, approvals),
+        };
+        WaveState { name, members: Vec::new(), tally: *tally, in_ledger: 0, gate, forced, approvals }
     }
 }
 

@@ -202,12 +202,19 @@ impl RolloutProgress {
             soaked,
             failed,
             debt,
+            debt_of_all: None,
         })
     }
 
     /// The counts of the last wave, as evidence of the end.
     pub fn last_evidence(&self) -> Option<GateEvidence> {
-        self.evidence(self.state.waves.len().checked_sub(1)?)
+        let counts = self.evidence(self.state.waves.len().checked_sub(1)?)?;
+        Some(GateEvidence { debt_of_all: Some(self.debt()).filter(|debt| *debt > 0), ..counts })
+    }
+
+    /// Targets of all waves that are left out because they are not heard.
+    pub fn debt(&self) -> u64 {
+        self.state.waves.iter().map(|wave| wave.tally.debt).sum()
     }
 
     /// The question of the checks behind a wave.

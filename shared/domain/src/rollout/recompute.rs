@@ -88,7 +88,11 @@ impl fmt::Display for NotRecomputable {
 pub fn rests_on_evidence(decision: &RolloutDecision) -> bool {
     matches!(
         decision.verb,
-        RolloutVerb::Begin | RolloutVerb::Check | RolloutVerb::Ready | RolloutVerb::Finish
+        RolloutVerb::Begin
+            | RolloutVerb::Check
+            | RolloutVerb::Ready
+            | RolloutVerb::Force
+            | RolloutVerb::Finish
     ) || decision.evidence.is_some()
 }
 
@@ -141,6 +145,7 @@ pub fn recompute(
                 soaked: 0,
                 failed: 0,
                 debt: 0,
+                debt_of_all: None,
                 ..evidence.clone()
             },
             contradiction: Some("its commit wants the content for no device of this rollout".to_owned()),
@@ -194,6 +199,10 @@ fn of(decision: &RolloutDecision, recorded: &GateEvidence, found: &RolloutProgre
         RolloutVerb::Begin => begin(decision, found),
         RolloutVerb::Check => at_gate(decision, found, Gate::Checking),
         RolloutVerb::Ready => at_gate(decision, found, Gate::Approving),
+        // A person forces a gate whatever its evidence is; the counts must be true all the same.
+        RolloutVerb::Force => {
+            wave_of(decision, found).map_or_else(|missing| (0, Some(missing)), |(_, at)| (at, None))
+        }
         RolloutVerb::Finish => (last, shut_gate(found, waves.len())),
         verb => match &found.state.step {
             Step::Fail { wave, verb: decided, .. } if *decided == verb => (*wave, None),
@@ -212,7 +221,8 @@ fn of(decision: &RolloutDecision, recorded: &GateEvidence, found: &RolloutProgre
     let counts = found.evidence(wave).unwrap_or_else(|| recorded.clone());
     // LEDGER gives neither the commit nor the time; it may end with an earlier fact.
     let (ledger_seq, revision) = (recorded.ledger_seq, recorded.revision.clone());
-    Recomputed { counts: GateEvidence { ledger_seq, revision, ..counts }, contradiction }
+    let debt_of_all = recorded.debt_of_all.map(|_| found.debt());
+    Recomputed { counts: GateEvidence { ledger_seq, revision, debt_of_all, ..counts }, contradiction }
 }
 
 /// The wave whose counts let another one begin, and why that may not begin.

@@ -80,7 +80,7 @@ impl RolloutProgress {
     }
 
     fn done(&self) -> String {
-        match self.state.waves.iter().map(|wave| wave.tally.debt).sum::<u64>() {
+        match self.debt() {
             0 => "done: every target has the content, and every gate is open".to_owned(),
             1 => "done: every gate is open; 1 target is not heard and left out".to_owned(),
             debt => format!("done: every gate is open; {debt} targets are not heard and left out"),
@@ -95,7 +95,8 @@ impl RolloutProgress {
         let way_on = phase.continued_by().map_or_else(String::new, |verb| {
             format!("; `muster rollout {verb} {}` continues it", self.deployment)
         });
-        format!("{} since {}{by}{why}{way_on}", phase.words(), decision.at)
+        let words = self.record.as_ref().map_or_else(|| phase.words(), RolloutRecord::words);
+        format!("{words} since {}{by}{why}{way_on}", decision.at)
     }
 
     /// The checks that a wave waits for, with the last answer if it was inconclusive.

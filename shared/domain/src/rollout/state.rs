@@ -34,6 +34,9 @@ pub struct WaveState {
     pub in_ledger: u64,
     /// The gate behind it.
     pub gate: Gate,
+    /// Whether a person has decided that the gate counts as open.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub forced: bool,
     /// The approvals before it or of its evidence, if it needs some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalCount>,

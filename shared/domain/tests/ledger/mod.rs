@@ -126,6 +126,7 @@ impl Ledger {
             retired,
             source: Source::new(SourceKind::Git, format!("c{generation}")),
             labels: labels.iter().map(|(of, is)| (of.parse().unwrap(), is.parse().unwrap())).collect(),
+            retry: None,
             deployments: targets.iter().map(|(id, at)| deployment(id, *at)).collect(),
         };
         self.push(LedgerSubject::Desired(key(device)), Fact::Desired(fact))

@@ -104,6 +104,36 @@ async fn reports_of_a_retry_have_attempt_and_error_until_a_success_has_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn attempts_follow_the_delays_of_the_document() {
+    let mut trial = Trial::new();
+    let minutes = |min: u64, max: u64| {
+        let time = |minutes| Duration::from_secs(60 * minutes);
+        Some(muster_contract::desired::RetryDelays { min: time(min), max: time(max) })
+    };
+    let with_delays = |generation, retry| {
+        let mut document = document(generation, vec![deployment("web", 1, &["ui"])]).unwrap();
+        Arc::make_mut(&mut document).retry = retry;
+        Some(document)
+    };
+    trial.runtime.fail("web/ui", 40);
+    trial.desire(with_delays(1, minutes(60, 60)));
+    let started = Instant::now();
+    for _ in 0..10 {
+        trial.until("web@1 failed: ui=failed").await;
+    }
+    // The agent's own delays are at most five minutes, and chance takes half of a delay on average.
+    let slow = started.elapsed();
+    assert!(slow > Duration::from_secs(2 * 3_600), "{slow:?}");
+    trial.desire(with_delays(2, None));
+    trial.until("web@1 failed: ui=failed").await;
+    let started = Instant::now();
+    for _ in 0..10 {
+        trial.until("web@1 failed: ui=failed").await;
+    }
+    assert!(started.elapsed() <= Duration::from_secs(10 * 300), "its own again: {:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_crash_loop_outlives_the_agent_and_a_new_target_ends_it() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));

@@ -104,7 +104,7 @@ fn counts(wave: &WaveBar) -> String {
     if let Some(ApprovalCount { given, needed }) = wave.approvals {
         parts.push(format!("{given} of {needed} approvals"));
     }
-    format!("{}; gate {}", parts.join(", "), wave.gate)
+    format!("{}; gate {}{}", parts.join(", "), wave.gate, if wave.forced { ", forced" } else { "" })
 }
 
 /// The changes since the last frame, one line for each wave and each sentence.
@@ -131,8 +131,13 @@ const fn style(state: RolloutWord) -> Style {
     match state {
         RolloutWord::Running => MOVING,
         RolloutWord::Approval | RolloutWord::Paused => UNSURE,
-        RolloutWord::Failing | RolloutWord::Stopped | RolloutWord::Aborted | RolloutWord::RolledBack => BAD,
-        RolloutWord::Done => WELL,
+        RolloutWord::Failing
+        | RolloutWord::Cancelled
+        | RolloutWord::Failed
+        | RolloutWord::Aborted
+        | RolloutWord::RolledBack => BAD,
+        RolloutWord::Succeeded => WELL,
+        RolloutWord::SucceededWithDebt => UNSURE,
     }
 }
 

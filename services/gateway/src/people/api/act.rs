@@ -43,6 +43,7 @@ pub(crate) const DECISION: &[Param] = &[
     param("file", Kind::Text, "Only the rollout of this rollout.yaml"),
     param("wave", Kind::Text, "The wave to approve or reject; the first that waits, if left out"),
     param("reason", Kind::Text, "The reason, in one sentence, for the history"),
+    param("force", Kind::Flag, "A gate that is shut or has failed counts as open, for next; needs a reason"),
 ];
 /// Fields of a verdict on rejected reports.
 pub(crate) const JUDGEMENT: &[Param] = &[
@@ -97,7 +98,8 @@ pub(crate) async fn decision(
     let verb = match verb {
         "next" => {
             check_version(people, &request, now).await?;
-            let steps = rollout::next(&people.hub, &id, now).await?;
+            let force = forced(fields)?;
+            let steps = rollout::next(&people.hub, &id, force, now).await?;
             return if steps.is_empty() { Err(ungoverned(&id)) } else { Ok(json!(steps)) };
         }
         "approve" | "reject" => {
@@ -119,6 +121,16 @@ pub(crate) async fn decision(
         other => return Err(no_verb(other, &ROLLOUT_VERBS)),
     };
     some(&rollout::decide(&people.hub, &request, verb, now).await?, || ungoverned(&id))
+}
+
+/// The reason to force a gate, if it shall be forced.
+fn forced(fields: &Values) -> Result<Option<&str>, Problem> {
+    let reason = fields.get("reason");
+    match (fields.get("force"), reason) {
+        (Some("true"), None) => Err(Problem::field("reason", "is missing: a forced gate needs a reason")),
+        (Some("true"), reason) => Ok(reason),
+        _ => Ok(None),
+    }
 }
 
 /// Refuses a request for rollouts of another version. A step is not pinned beyond that: each of its decisions is judged anew.

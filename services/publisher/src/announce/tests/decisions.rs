@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::{
-    DecideRequest, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutPhase, RolloutRecord, RolloutVerb,
-    TargetsAnswer, TargetsQuery,
+    Approvals, DecideRequest, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutPhase, RolloutRecord,
+    RolloutVerb, TargetsAnswer, TargetsQuery,
 };
 
 use super::stream::Fault;
@@ -27,6 +27,24 @@ fn governed_by(revision: &str, devices: usize, command: &str, waves: &serde_json
     let file = Arc::new(file);
     let rollouts = (0..devices).map(|at| (key(at), file.clone())).collect();
     Fleet { rollouts, ..fleet(revision, devices, command) }
+}
+
+/// The same fleet, in which a wave needs two approvals.
+fn with_two_approvals(mut fleet: Fleet) -> Fleet {
+    for file in fleet.rollouts.values_mut() {
+        let mut rollout = file.rollout.clone();
+        rollout.approvals.need = std::num::NonZeroU32::new(2).unwrap();
+        *file = Arc::new(RolloutFile { path: FILE.to_owned(), rollout });
+    }
+    fleet
+}
+
+/// The same request by a person.
+fn by(person: &str, decide: Decide) -> Decide {
+    Decide {
+        requested_by: Some(muster_contract::RequestedBy::new(person, person, Some("operator"))),
+        ..decide
+    }
 }
 
 fn digest(command: &str) -> Digest {
@@ -344,7 +362,7 @@ async fn a_start_with_an_older_commit_ends_no_rollout() {
     let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
     let record = next.announcer.targets(query).await.unwrap().decisions.remove(0);
     assert_eq!(record.phase(), RolloutPhase::Running);
-    assert_eq!(record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, None), 1);
+    assert_eq!(record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, &Approvals::default()), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -389,4 +407,75 @@ async fn each_of_many_files_has_a_pause_of_its_own_that_survives_a_restart() {
         ReleaseRequest { digest: Some(digest("v2")), ..ReleaseRequest::new("log".parse().unwrap(), devices) };
     let answer = next.announcer.release(Release { request, requested_by: None }).await.unwrap();
     assert_eq!(refusals(&answer), vec![ReleaseRefusal::Paused; count]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_requester_of_a_run_or_a_forced_gate_is_refused_as_its_approver() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    publisher.commit(with_two_approvals(governed("c3", 2, "v2"))).await.unwrap();
+    publisher.applied("c3").await;
+    let decide = async |person: &str, verb| {
+        let mut decide = by(person, asked(verb, digest("v2")));
+        decide.request.reason = Some("known".to_owned());
+        publisher.announcer.decide(decide).await
+    };
+    decide("anna", RolloutVerb::Approve).await.unwrap();
+    decide("anna", RolloutVerb::Stop).await.unwrap();
+    decide("anna", RolloutVerb::Retry).await.unwrap();
+    let refused = decide("anna", RolloutVerb::Approve).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Forbidden);
+    assert!(refused.message.starts_with("anna has requested this"), "{}", refused.message);
+    decide("ben", RolloutVerb::Force).await.unwrap();
+    assert_eq!(decide("ben", RolloutVerb::Approve).await.unwrap_err().code, ErrorCode::Forbidden);
+    decide("carla", RolloutVerb::Approve).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_bounded_number_of_rollouts_runs_at_once() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    let count = muster_contract::limits::RUNNING_ROLLOUTS_MAX + 1;
+    let name = |at: usize| format!("log-{at}");
+    let devices = (0..count).map(|at| (key(at), vec![content(&name(at), "v2")])).collect();
+    publisher.commit(Fleet { devices, ..governed("c1", count, "v2") }).await.unwrap();
+    let decide = async |verb, at: usize| {
+        let mut decide = asked(verb, content(&name(at), "v2").digest());
+        decide.request.deployment = name(at).parse().unwrap();
+        publisher.announcer.decide(decide).await
+    };
+    for at in 0..count - 1 {
+        decide(RolloutVerb::Begin, at).await.unwrap();
+    }
+    let refused = decide(RolloutVerb::Begin, count - 1).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Conflict);
+    assert!(
+        refused.message.contains("100 rollouts are running") && refused.message.contains("log-100"),
+        "{refused:?}"
+    );
+    assert!(!decide(RolloutVerb::Begin, 3).await.unwrap().changed, "a repeated begin is no other rollout");
+    decide(RolloutVerb::Pause, 3).await.unwrap();
+    decide(RolloutVerb::Begin, count - 1).await.unwrap_err();
+    decide(RolloutVerb::Stop, 3).await.unwrap();
+    decide(RolloutVerb::Begin, count - 1).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_document_has_the_backoff_of_its_rollout() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    let mut fleet = governed("c3", 2, "v2");
+    for file in fleet.rollouts.values_mut() {
+        let mut rollout = serde_json::to_value(&file.rollout).unwrap();
+        rollout["retries"] = serde_json::json!({ "max": 2, "classes": ["imagePull"], "backoff": { "min": "30s", "max": "10m" } });
+        let rollout = serde_json::from_value(rollout).unwrap();
+        *file = Arc::new(RolloutFile { path: FILE.to_owned(), rollout });
+    }
+    publisher.commit(fleet).await.unwrap();
+    publisher.applied("c3").await;
+    let retry = |device| stream.0.lock().unwrap().last[&key(device)].1.retry;
+    assert_eq!(retry(0), None, "a policy alone makes no document");
+    assert!(refusals(&release(&publisher, Some(digest("v2")), None).await).is_empty());
+    let delays = serde_json::to_value(retry(0)).unwrap();
+    assert_eq!(delays, serde_json::json!({ "min": "30s", "max": "10m" }));
 }

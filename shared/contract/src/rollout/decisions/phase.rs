@@ -13,6 +13,8 @@ pub enum RolloutVerb {
     Check,
     /// The evidence of a wave is enough, and its gate waits for approvals alone.
     Ready,
+    /// The gate behind a wave counts as open, whatever its evidence and its checks say. It still needs its approvals.
+    Force,
     /// A wave that needs approval may begin, or the gate behind it may open.
     Approve,
     /// No further device gets the content until the rollout is resumed.
@@ -55,6 +57,40 @@ pub enum RolloutPhase {
     Superseded,
 }
 
+/// The end of a rollout, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RolloutEnd {
+    /// Every target had the content, and every gate was open.
+    Succeeded,
+    /// The same, and the waves left devices out because they were not heard.
+    SucceededWithDebt,
+    /// A wave failed or a deadline passed, so the rollout was stopped: devices that have the content keep it.
+    Failed,
+    /// Devices that have begun with the content keep it, others get the one before it.
+    Aborted,
+    /// Devices that had the content get the one before it.
+    RolledBack,
+    /// Git wanted another content.
+    Superseded,
+    /// A person stopped it: devices that have the content keep it.
+    Cancelled,
+}
+
+impl RolloutEnd {
+    /// The end in words, as the end of a sentence about the rollout.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Succeeded => "has succeeded",
+            Self::SucceededWithDebt => "has succeeded with debt",
+            Self::Failed => "has failed",
+            Self::Aborted => "is aborted",
+            Self::RolledBack => "is rolled back",
+            Self::Superseded => "was superseded",
+            Self::Cancelled => "is cancelled",
+        }
+    }
+}
+
 impl RolloutVerb {
     /// Its name in documents.
     pub const fn as_str(self) -> &'static str {
@@ -62,6 +98,7 @@ impl RolloutVerb {
             Self::Begin => "begin",
             Self::Check => "check",
             Self::Ready => "ready",
+            Self::Force => "force",
             Self::Approve => "approve",
             Self::Pause => "pause",
             Self::Resume => "resume",
@@ -76,7 +113,7 @@ impl RolloutVerb {
 
     /// Whether it is about one wave.
     pub const fn has_wave(self) -> bool {
-        matches!(self, Self::Begin | Self::Check | Self::Ready | Self::Approve)
+        matches!(self, Self::Begin | Self::Check | Self::Ready | Self::Force | Self::Approve)
     }
 
     /// The phase after the decision in a phase.
@@ -86,7 +123,7 @@ impl RolloutVerb {
             (Self::Begin, RolloutPhase::Superseded) | (Self::Resume | Self::Retry, _) => {
                 RolloutPhase::Running
             }
-            (Self::Begin | Self::Check | Self::Ready | Self::Approve, _) => phase,
+            (Self::Begin | Self::Check | Self::Ready | Self::Force | Self::Approve, _) => phase,
             (Self::Pause, _) => RolloutPhase::Paused,
             (Self::Stop, _) => RolloutPhase::Stopped,
             (Self::Rollback, _) => RolloutPhase::RolledBack,
@@ -103,7 +140,7 @@ impl RolloutVerb {
             // Devices may still have a content that Git wants again, so its evidence is there before its next begin.
             Self::Begin | Self::Check | Self::Ready | Self::Pause => matches!(phase, Running | Superseded),
             Self::Finish => matches!(phase, Running),
-            Self::Approve => matches!(phase, Running | Paused | Superseded),
+            Self::Force | Self::Approve => matches!(phase, Running | Paused | Superseded),
             Self::Stop => matches!(phase, Running | Paused | Succeeded | Superseded),
             Self::Resume => matches!(phase, Paused),
             Self::Rollback => !matches!(phase, RolledBack),

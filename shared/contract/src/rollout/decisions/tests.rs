@@ -3,7 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::*;
+use crate::rollout::Approvers;
 
 fn decision(verb: RolloutVerb, second: i64) -> RolloutDecision {
     let at = Timestamp::from_second(second).unwrap();
@@ -89,7 +92,7 @@ fn approvals_count_by_requester_and_expire_and_end_with_the_run() {
     let mut record = record(&[]);
     let wave = "quarter".parse().unwrap();
     let count = |record: &RolloutRecord, second| {
-        record.approvals(&wave, Timestamp::from_second(second).unwrap(), None)
+        record.approvals(&wave, Timestamp::from_second(second).unwrap(), &Approvals::default())
     };
     assert_eq!(record.decide(approval("UA", 0), &approvals), Ok(true));
     assert_eq!(record.decide(approval("UA", 50), &approvals), Ok(false), "one requester approves once");
@@ -99,7 +102,7 @@ fn approvals_count_by_requester_and_expire_and_end_with_the_run() {
     assert_eq!(record.decide(approval("UA", 100), &approvals), Ok(true), "the first approval has expired");
     assert_eq!(count(&record, 1), 2);
     assert_eq!(count(&record, 101), 0);
-    let other = record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, None);
+    let other = record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, &Approvals::default());
     assert_eq!(other, 0, "an approval of another wave");
     for verb in [RolloutVerb::Rollback, RolloutVerb::Retry] {
         record.decide(decision(verb, 101), &approvals).unwrap();
@@ -125,7 +128,7 @@ fn one_person_approves_once_with_and_without_a_gateway() {
     ] {
         assert_eq!(record.decide(decision.clone(), &Approvals::default()), Ok(is_new), "{decision:?}");
     }
-    assert_eq!(record.approvals(&"quarter".parse().unwrap(), Timestamp::MIN, None), 3);
+    assert_eq!(record.approvals(&"quarter".parse().unwrap(), Timestamp::MIN, &Approvals::default()), 3);
 }
 
 #[test]
@@ -255,4 +258,87 @@ fn a_result_belongs_to_checks_alone() {
     assert_eq!(request("check", "pass".into()), Ok(()));
     assert!(request("check", serde_json::Value::Null).unwrap_err().contains("result: is missing"));
     assert!(request("begin", "pass".into()).unwrap_err().contains("result: is of no use"));
+}
+
+#[test]
+fn who_requests_a_run_or_forces_a_gate_is_none_of_several_approvers() {
+    let of = |need: u32| Approvals { need: NonZeroU32::new(need).unwrap(), ..Approvals::default() };
+    let by = |verb, person: &str, second| RolloutDecision {
+        wave: RolloutVerb::has_wave(verb).then(|| "quarter".parse().unwrap()),
+        requested_by: Some(RequestedBy::new(person, person, Some("operator"))),
+        ..decision(verb, second)
+    };
+    let wave = "quarter".parse().unwrap();
+    let count =
+        |record: &RolloutRecord, approvals: &Approvals| record.approvals(&wave, Timestamp::MIN, approvals);
+    let mut record = record(&[]);
+    for decision in [by(RolloutVerb::Stop, "UC", 0), by(RolloutVerb::Retry, "UA", 1)] {
+        record.decide(decision, &of(2)).unwrap();
+    }
+    for (at, person) in ["UA", "UB", "UC"].into_iter().enumerate() {
+        record.decide(approval(person, 2 + at as i64), &of(2)).unwrap();
+    }
+    assert_eq!(count(&record, &of(2)), 2, "the person who asked for the run is none");
+    assert_eq!(count(&record, &of(1)), 3, "one approval may be that of the requester");
+    record.decide(by(RolloutVerb::Force, "UB", 9), &of(2)).unwrap();
+    assert_eq!(count(&record, &of(2)), 1, "neither is the person who forced the gate");
+    let one_name = Approvals { of: Some(Approvers::Persons(vec!["UA".into(), "anna".into()])), ..of(2) };
+    let anna = |key: &str| RequestedBy::new(key, "anna", Some("operator"));
+    record.decisions[1].requested_by = Some(anna("UX"));
+    assert!(record.is_own_request("quarter", &anna("UY"), &one_name), "two keys of one entry are one person");
+    assert!(!record.is_own_request("canary", &RequestedBy::new("UB", "UB", None), &of(2)), "of another wave");
+}
+
+#[test]
+fn a_gate_is_forced_with_a_reason_and_for_one_run() {
+    let force = DecideRequest {
+        deployment: "web".parse().unwrap(),
+        digest: Digest::of_bytes(b"v2"),
+        rollout: "fleet/rollout.yaml".to_owned(),
+        verb: RolloutVerb::Force,
+        wave: "quarter".parse().ok(),
+        reason: None,
+        evidence: None,
+        result: None,
+        expected: None,
+        revision: None,
+        record: None,
+    };
+    let rule = force.check().unwrap_err().to_string();
+    assert!(rule.contains("reason"), "{rule}");
+    assert_eq!(DecideRequest { reason: Some("known".to_owned()), ..force }.check(), Ok(()));
+    let mut record = record(&[]);
+    let force = RolloutDecision { wave: "quarter".parse().ok(), ..decision(RolloutVerb::Force, 0) };
+    assert_eq!(record.decide(force.clone(), &Approvals::default()), Ok(true));
+    assert_eq!(record.decide(force, &Approvals::default()), Ok(false));
+    assert!(record.forced("quarter").is_some() && record.forced("canary").is_none());
+    for verb in [RolloutVerb::Stop, RolloutVerb::Retry] {
+        record.decide(decision(verb, 1), &Approvals::default()).unwrap();
+    }
+    assert!(record.forced("quarter").is_none(), "the next run has gates of its own");
+}
+
+#[test]
+fn an_end_has_one_word() {
+    use RolloutVerb::{Abort, Finish, Pause, Rollback, Stop, Supersede};
+    let of = |verb, counts: Option<u64>| {
+        let evidence = counts.map(|debt| GateEvidence {
+            debt_of_all: (debt > 0).then_some(debt),
+            ..serde_json::from_value(json!({
+                "ledgerSeq": 1, "targets": 1, "released": 1, "confirmed": 1, "soaked": 1, "failed": 0,
+            }))
+            .unwrap()
+        });
+        let mut record = record(&[]);
+        record.decide(RolloutDecision { evidence, ..decision(verb, 1) }, &Approvals::default()).unwrap();
+        record.end()
+    };
+    assert_eq!(of(Pause, Some(0)), None);
+    assert_eq!(of(Finish, Some(0)), Some(RolloutEnd::Succeeded));
+    assert_eq!(of(Finish, Some(2)), Some(RolloutEnd::SucceededWithDebt));
+    assert_eq!(of(Stop, Some(0)), Some(RolloutEnd::Failed), "it was stopped on evidence");
+    assert_eq!(of(Stop, None), Some(RolloutEnd::Cancelled), "a person has stopped it");
+    assert_eq!(of(Abort, None), Some(RolloutEnd::Aborted));
+    assert_eq!(of(Rollback, Some(0)), Some(RolloutEnd::RolledBack));
+    assert_eq!(of(Supersede, None), Some(RolloutEnd::Superseded));
 }

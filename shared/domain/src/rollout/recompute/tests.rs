@@ -92,6 +92,7 @@ fn record(verb: RolloutVerb, wave: Option<&str>, confirmed: u64, failed: u64) ->
         soaked: confirmed,
         failed,
         debt: 0,
+        debt_of_all: None,
     };
     record.decide(decision(verb, wave, Some(evidence)), &Approvals::default()).unwrap();
     record
@@ -105,6 +106,7 @@ fn recomputed(record: &RolloutRecord, past: &PastLines) -> Result<Recomputed, No
 fn a_right_decision_recomputes_to_itself() {
     for (verb, wave, standing, confirmed, failed) in [
         (RolloutVerb::Begin, Some("half"), Standing::Installed, 1, 0),
+        (RolloutVerb::Force, Some("canary"), Standing::Failed, 0, 1),
         (RolloutVerb::Pause, None, Standing::Failed, 0, 1),
     ] {
         let record = record(verb, wave, confirmed, failed);

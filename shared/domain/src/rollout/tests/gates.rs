@@ -139,3 +139,25 @@ fn complete_evidence_needs_a_known_end_of_every_target() {
         "debt is declared"
     );
 }
+
+#[test]
+fn a_forced_gate_counts_as_open_but_for_approvals() {
+    let force = decision(RolloutVerb::Force, 20, "operator", None);
+    let plain = json!({});
+    let checked = json!({ "checks": [{ "request": "muster.check.smoke" }] });
+    let approved = json!({ "approval": "after" });
+    for (wave, first) in [(&plain, DARK), (&plain, FAILED), (&checked, CONFIRMED), (&checked, DARK)] {
+        let step = |decisions: &[_]| of_canary(wave, decisions, &[first, WAITING]);
+        assert_ne!(step(&[]).step, release(1, &[1]), "{wave} {first:?}");
+        let forced = step(std::slice::from_ref(&force));
+        assert_eq!((forced.step, forced.waves[0].forced), (release(1, &[1]), true), "{wave} {first:?}");
+    }
+    let failed = [check(CheckResult::Fail, 9), force.clone()];
+    assert_eq!(of_canary(&checked, &failed, &[CONFIRMED, WAITING]).step, release(1, &[1]));
+    let rest =
+        RolloutDecision { wave: "rest".parse().ok(), ..decision(RolloutVerb::Begin, 21, "planner", None) };
+    let later = of_canary(&plain, &[force.clone(), rest], &[FAILED, CONFIRMED]).step;
+    assert_eq!(later, Step::Done, "the gate stays open once the next wave has begun");
+    let unapproved = of_canary(&approved, &[force], &[DARK, WAITING]).step;
+    assert_eq!(unapproved, Step::Ready { wave: 0 }, "approvals are needed all the same");
+}
