@@ -127,6 +127,7 @@ fn profile() -> Profile {
         uplink_limit: None,
         batches: false,
         tick: SECOND,
+        deadline: None,
         failures: false,
         faults: Vec::new(),
     }

@@ -54,8 +54,8 @@ struct ReportedState {
     state: State,
     /// It lists a crash loop.
     in_loop: bool,
-    /// The trial that it is of, among those of its device.
-    trial: u64,
+    /// The trial that it is of, among those of its device; none where the law did not see it written.
+    trial: Option<u64>,
 }
 
 /// One device as the law sees it.
@@ -192,7 +192,7 @@ impl Law {
             Fact::Status(fact) => {
                 let number = (fact.epoch.get(), fact.seq.get());
                 let told = subject.history.get(&number.0).and_then(|told| told.get(&number.1));
-                subject.trials.reported(fact, told.map(|told| told.trial));
+                subject.trials.reported(fact, told.and_then(|told| told.trial));
                 (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted)
             }
             Fact::Device(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
@@ -296,7 +296,7 @@ impl Law {
         let subject = &mut self.subjects[device];
         let (generation, state) = (body.generation, body.status.state);
         let in_loop = body.retries.iter().any(|retry| retry.crash_loop);
-        let trial = subject.attempted.told(body)?;
+        let trial = Some(subject.attempted.told(body)?);
         let told = ReportedState { deployment: body.deployment.clone(), generation, state, in_loop, trial };
         subject.history.entry(epoch.unwrap_or_default()).or_default().insert(seq, told);
         Ok(())
@@ -310,7 +310,7 @@ impl Law {
         deployment: DeploymentId,
         state: State,
     ) {
-        let (generation, in_loop, trial) = (Generation::FIRST, false, 0);
+        let (generation, in_loop, trial) = (Generation::FIRST, false, None);
         let told = ReportedState { deployment, generation, state, in_loop, trial };
         self.subjects[device].history.entry(epoch).or_default().insert(seq, told);
     }

@@ -75,8 +75,12 @@ impl DeploymentTask {
         self.track_readiness(now);
         let held = self.ready_since.iter().filter(|(_, since)| now - **since >= HELD_AFTER);
         let held: Vec<_> = held.map(|(of, _)| of.clone()).collect();
-        let confirmed = held.iter().filter(|of| self.record.attempts.confirm_success(of.as_ref()));
-        confirmed.count() > 0
+        let mut is_changed = false;
+        for of in held {
+            is_changed |= self.record.attempts.confirm_success(of.as_ref());
+            self.ready_since.remove(&of);
+        }
+        is_changed
     }
 }
 
