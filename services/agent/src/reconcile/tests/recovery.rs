@@ -125,10 +125,10 @@ async fn attempts_follow_the_delays_of_the_document() {
     let slow = started.elapsed();
     assert!(slow > Duration::from_secs(2 * 3_600), "{slow:?}");
     trial.desire(with_delays(2, None));
-    trial.until("web@1 failed: ui=failed").await;
+    trial.until("web@2 failed: ui=failed").await;
     let started = Instant::now();
     for _ in 0..10 {
-        trial.until("web@1 failed: ui=failed").await;
+        trial.until("web@2 failed: ui=failed").await;
     }
     assert!(started.elapsed() <= Duration::from_secs(10 * 300), "its own again: {:?}", started.elapsed());
 }
