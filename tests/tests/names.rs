@@ -80,6 +80,7 @@ async fn people_name_deployments_and_devices_and_shells_complete_them() {
         &["changes", "--since", "0"][..],
         &["device", "press-2"],
         &["why", "gateway"],
+        &["devices"],
         &["status", "--device", "press-2"],
         &["status", "gateway", "--site", "plant7"],
         &["diff", "gateway", "--from", "0"],
@@ -139,7 +140,8 @@ fn gateway(seconds: u32) -> String {
 
 /// Commits a rollout and a release that it holds, and pauses it.
 async fn governed(system: &System) {
-    let rollout = "apiVersion: muster/v1\nkind: Rollout\nwaves:\n  - {name: canary, devices: [plant7/press-1]}\n";
+    let rollout =
+        "apiVersion: muster/v1\nkind: Rollout\nwaves:\n  - {name: canary, devices: [plant7/press-1]}\n";
     system.repository.write("fleet/rollout.yaml", rollout).unwrap();
     system.repository.write("fleet/gateway.yaml", &gateway(3600)).unwrap();
     system.repository.commit("the next gateway").await.unwrap();

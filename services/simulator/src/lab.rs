@@ -37,6 +37,11 @@ use muster_ctl::terminal::Terminal;
 use crate::environment;
 use crate::error::Error;
 
+/// The mode of a file for its owner alone.
+const SECRET: u32 = 0o600;
+/// The mode of a file for everybody.
+const PUBLIC: u32 = 0o644;
+
 /// The folders of a lab.
 #[derive(Debug, Clone)]
 pub struct Lab {
@@ -70,7 +75,7 @@ impl Lab {
         self.dir.join(format!("trust/{site}.pem"))
     }
 
-    /// What the gateway needs to serve devices that speak Margo's API.
+    /// The certificates and credentials with which the gateway serves devices that speak Margo's API.
     pub fn devices(&self) -> PathBuf {
         self.dir.join("devices")
     }

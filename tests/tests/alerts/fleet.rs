@@ -89,7 +89,16 @@ impl Fleet {
         scripted.report("installed").await;
         let mut rejected = ScriptedDevice::start(&system, REJECTED_DEVICE).await;
         rejected.report("installed").await;
-        Self { system, prometheus, agents, on_disk: (on_disk, disk), scripted, rejected, late: None, fired: BTreeSet::new() }
+        Self {
+            system,
+            prometheus,
+            agents,
+            on_disk: (on_disk, disk),
+            scripted,
+            rejected,
+            late: None,
+            fired: BTreeSet::new(),
+        }
     }
 
     /// Waits until no alert fires.

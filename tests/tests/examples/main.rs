@@ -120,10 +120,8 @@ impl Stage {
         let publisher = ["--git-url", &git, "--git-branch", BRANCH, "--git-poll", "200ms"];
         let rollup_spec = spec(Role::Rollup, ROLLUP, &["--data-dir", &data, "--readers-creds", &keeper]);
         let rollup = Some(Child::start(rollup_spec.clone(), hub.dir()).unwrap());
-        let services = [
-            start(Role::Ingest, INGEST, &["--lease", LEASE]),
-            start(Role::Publisher, PUBLISHER, &publisher),
-        ];
+        let services =
+            [start(Role::Ingest, INGEST, &["--lease", LEASE]), start(Role::Publisher, PUBLISHER, &publisher)];
         let reach = |creds: &Path| {
             let authority = arg(hub.authority().unwrap());
             ["--url", &hub.url(), "--creds", &arg(creds), "--tls-ca", &authority].map(str::to_owned).to_vec()

@@ -60,9 +60,9 @@ fn shown() -> String {
 #[test]
 fn the_pages_show_every_example_of_every_language_with_what_it_imports() {
     let (pages, examples) = (shown(), ["watch", "view", "device", "notify"]);
-    let files = examples.iter().flat_map(|name| {
-        [format!("{name}.py"), format!("js/{name}.js"), format!("rust/src/bin/{name}.rs")]
-    });
+    let files = examples
+        .iter()
+        .flat_map(|name| [format!("{name}.py"), format!("js/{name}.js"), format!("rust/src/bin/{name}.rs")]);
     for file in files.chain(IMPORTED.map(|(file, _)| file.to_owned())) {
         assert!(pages.contains(&format!("<!-- include: schemas/examples/{file} -->")), "{file}");
     }

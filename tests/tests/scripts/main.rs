@@ -73,7 +73,12 @@ fn up(docker: &str, words: &[&str], variables: &[(&str, String)]) -> (bool, Stri
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut command = Command::new(Path::new(TOP).join("compose/up.sh"));
     let ports = PORTS.map(|name| (name, free()));
-    command.args(words).env("PATH", search).env_remove("COMPOSE_PROFILES").envs(ports).envs(variables.iter().cloned());
+    command
+        .args(words)
+        .env("PATH", search)
+        .env_remove("COMPOSE_PROFILES")
+        .envs(ports)
+        .envs(variables.iter().cloned());
     let output = command.output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())

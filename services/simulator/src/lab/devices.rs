@@ -5,11 +5,11 @@ use std::path::Path;
 
 use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 
-use super::prepare::{PUBLIC, SECRET};
-use super::{Lab, folder, keep, muster};
+use super::{Lab, PUBLIC, SECRET, folder, keep, muster};
 use crate::error::Error;
 
 /// The gateway in SPIFFE ids.
@@ -81,7 +81,8 @@ fn signed(
     params.distinguished_name.push(DnType::CommonName, name);
     params.subject_alt_names.push(SanType::URI(Ia5String::try_from(uri)?));
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate()?;
     Ok((params.signed_by(&key, issuer)?.pem(), key.serialize_pem()))

@@ -8,13 +8,11 @@ use std::path::Path;
 
 use muster_identity::Role;
 
-use super::{Lab, certificate, devices, fleet, folder, keep, muster, site};
+use super::{Lab, PUBLIC, SECRET, certificate, devices, fleet, folder, keep, muster, site};
 use crate::config::lab::Prepare;
 use crate::error::Error;
 use crate::repository::Repository;
 
-pub(super) const SECRET: u32 = 0o600;
-pub(super) const PUBLIC: u32 = 0o644;
 /// The data directory of nats-server, in its container.
 const HUB_DATA: &str = "/data/state";
 /// The folder with the prepared files of nats-server, in its container.

@@ -3,8 +3,8 @@
 
 use muster_contract::SiteId;
 
-use super::prepare::{ACCOUNTS, PUBLIC, SECRET, certify, copy};
-use super::{folder, keep, muster};
+use super::prepare::{ACCOUNTS, certify, copy};
+use super::{PUBLIC, SECRET, folder, keep, muster};
 use crate::config::lab::Prepare;
 use crate::error::Error;
 

@@ -256,8 +256,8 @@ async fn websocket_is_served(stack: &Stack) {
 /// The first device of the lab is a stranger with a certificate of the lab's authority, so the gateway answers 403.
 async fn margos_api_is_served(stack: &Stack) {
     let authority = stack.copied("gateway", "/data/devices/ca.pem");
-    let [certificate, key] =
-        ["press-1.pem", "press-1.key"].map(|name| stack.copied("admit", &format!("/data/vault/devices/{name}")));
+    let [certificate, key] = ["press-1.pem", "press-1.key"]
+        .map(|name| stack.copied("admit", &format!("/data/vault/devices/{name}")));
     let port = stack.published("MUSTER_MARGO_PORT").port().to_string();
     let mut command = Command::new(interpreter());
     command.args(["-c", ASK_AS_DEVICE]).args([&authority, &certificate, &key]).arg(port);
