@@ -80,6 +80,7 @@ async fn people_name_deployments_and_devices_and_shells_complete_them() {
         &["changes", "--since", "0"][..],
         &["device", "press-2"],
         &["why", "gateway"],
+        &["devices"],
         &["status", "--device", "press-2"],
         &["status", "gateway", "--site", "plant7"],
         &["diff", "gateway", "--from", "0"],

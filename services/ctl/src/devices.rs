@@ -1,6 +1,7 @@
 //! `muster devices` and `muster device`.
 
-use muster_contract::query::{DeviceAnswer, Output, Query};
+use muster_contract::DeploymentId;
+use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer, Output, Query};
 
 use crate::ask::understood;
 use crate::config::{DeviceArgs, DevicesArgs};
@@ -21,7 +22,16 @@ pub(crate) async fn list(session: &mut Session<'_>, mut args: DevicesArgs) -> Re
     let (query, frame) = (args.query(), session.frame());
     match session.hub.pages("devices", "devices", query.clone()).await {
         Ok(answer) => {
-            session.show(&answer, |answer, _| render::device::list(answer, &query, frame))?;
+            // A message begins with its deployment.
+            let id = |line: &DeviceLine| line.message.split_once(':')?.0.parse::<DeploymentId>().ok();
+            let whole: DevicesAnswer = understood(&answer)?;
+            let ids: Vec<DeploymentId> = whole.devices.iter().filter_map(id).collect();
+            let names = ShownNames::of(session, &ids).await;
+            session.show(&answer, |answer: &DevicesAnswer, _| {
+                let mut shown = answer.clone();
+                shown.devices.iter_mut().for_each(|line| names.rename_in(&mut line.message));
+                render::device::list(&shown, &query, frame)
+            })?;
             history::print_moment(session, moment.as_ref())
         }
         Err(error) => Err(with_near_names(session, error, &query).await),

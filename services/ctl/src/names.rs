@@ -121,6 +121,15 @@ impl ShownNames {
         self.0.get(id).unwrap_or(id)
     }
 
+    /// Replaces ids in the words of a service by names.
+    pub(crate) fn rename_in(&self, words: &mut String) {
+        for (id, name) in &self.0 {
+            if words.contains(id.as_str()) {
+                *words = words.replace(id.as_str(), name.as_str());
+            }
+        }
+    }
+
     /// Replaces an id by its name.
     pub(crate) fn rename(&self, id: &mut DeploymentId) {
         if let Some(name) = self.0.get(id) {

@@ -71,7 +71,7 @@ impl Lab {
         self.dir.join(format!("trust/{site}.pem"))
     }
 
-    /// What the gateway needs to serve devices that speak Margo's API.
+    /// The certificates and credentials with which the gateway serves devices that speak Margo's API.
     pub fn devices(&self) -> PathBuf {
         self.dir.join("devices")
     }

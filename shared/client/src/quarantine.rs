@@ -333,3 +333,57 @@ impl Record {
         Ok(Self { ledger_seq: delivery.stream_seq, device, verdict })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::quarantine::RejectedReport;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// A report of each of three codes at each of five seconds.
+    fn reports() -> Vec<HeldReport> {
+        let bytes = include_bytes!("../../../schemas/examples/good/RejectedReport.of-nobody.json");
+        let report: RejectedReport = serde_json::from_slice(bytes).unwrap();
+        let codes = RejectionCode::ALL.into_iter().take(3);
+        let all = codes.flat_map(|code| (0..5).map(move |second| (code, at(second))));
+        let held = |(number, (code, received_at))| HeldReport {
+            quarantine_seq: number,
+            device: None,
+            bytes: 0,
+            report: RejectedReport { code, received_at, ..report.clone() },
+        };
+        (0..).zip(all).map(held).collect()
+    }
+
+    #[test]
+    fn any_filters_select_the_reports_of_a_naive_count() {
+        let times: Vec<Option<Timestamp>> =
+            std::iter::once(None).chain((0..6).map(|it| Some(at(it)))).collect();
+        let codes = std::iter::once(None).chain(RejectionCode::ALL.into_iter().take(4).map(Some));
+        let reports = reports();
+        for code in codes {
+            for since in &times {
+                for until in &times {
+                    let select = Selection { device: None, code, since: *since, until: *until };
+                    let mut wanted = reports.clone();
+                    if let Some(code) = code {
+                        wanted.retain(|held| held.report.code.as_str() == code.as_str());
+                    }
+                    if let Some(since) = since {
+                        wanted.retain(|held| held.report.received_at.as_second() >= since.as_second());
+                    }
+                    if let Some(until) = until {
+                        wanted.retain(|held| held.report.received_at.as_second() < until.as_second());
+                    }
+                    let found: Vec<_> = reports.iter().filter(|held| select.selects(held)).cloned().collect();
+                    assert_eq!(found, wanted, "{select:?}");
+                    assert!(!select.is_of_whole_devices() || found.len() == reports.len(), "{select:?}");
+                }
+            }
+        }
+    }
+}

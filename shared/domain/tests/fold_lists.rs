@@ -155,7 +155,7 @@ fn filtered(mut line: TargetStatus, query: &StatusQuery) -> Option<Value> {
     (passes && has_part).then(|| bare(line, query))
 }
 
-/// What is compared of a line.
+/// The compared fields of a line.
 fn bare(line: TargetStatus, query: &StatusQuery) -> Value {
     let mut line = serde_json::to_value(line).unwrap();
     let fields = line.as_object_mut().unwrap();
@@ -207,7 +207,7 @@ fn generation_before(generation: Generation) -> Option<Generation> {
     serde_json::from_value(Value::from(number.checked_sub(1)?)).ok()
 }
 
-/// Of a generation of a device, targets that have not changed since are shown as at present, and any other is superseded.
+/// Targets that have not changed since a generation of their device are shown as at present, and any other is superseded.
 fn check_generations(fleet: &Fleet, all: &[TargetStatus]) -> Result<(), TestCaseError> {
     for line in all.iter().filter(|line| !line.leaving) {
         let Some(wanted) = line.target_generation else { continue };

@@ -74,7 +74,7 @@ fn every_alert_has_a_rule_test_and_a_row_in_the_guide() {
     }
 }
 
-/// What does not fit Grafana's model of dashboards.
+/// The places that do not fit Grafana's model of dashboards.
 fn faults(dashboard: &Value) -> Vec<String> {
     let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/grafana-dashboard.schema.json");
     let schema: Value = serde_json::from_str(&std::fs::read_to_string(schema).unwrap()).unwrap();

@@ -117,6 +117,9 @@ async fn a_subscriber_at_another_site_gains_nothing_by_any_request() {
         attacker.request("muster.fetch.desired.plant7.press-4", Default::default(), PATIENCE).await.ok()
     };
     until("the site's own documents", own, Option::is_some).await.unwrap();
+    // An answer to a request of OF_NOTICES would have it.
+    let rollup = connect(stage.hub.config(Role::Rollup)).await;
+    rollup.notice_put(&"x".parse().unwrap(), r#"{"site":"plant7"}"#.into(), None, 0).await.unwrap();
     let before = stage.streams();
     let mut raw = Raw::anonymous(site.server.port()).unwrap();
     raw.subscribe("_INBOX.attacker", 1);

@@ -58,6 +58,9 @@ async fn shown(session: &mut Session<'_>, args: &StatusArgs, export: Option<Expo
                         let mut shown = answer.clone();
                         shown.targets.iter_mut().for_each(|target| names.rename(&mut target.deployment));
                         shown.deployment.iter_mut().for_each(|id| names.rename(id));
+                        let rollups = shown.apps.iter_mut().map(|app| &mut app.rollup);
+                        let words = rollups.chain([&mut shown.rollup]).flat_map(|it| &mut it.message);
+                        words.for_each(|words| names.rename_in(words));
                         let causes = render::hearing::lines(&shown.hub, then.unwrap_or(now));
                         causes + &render::filtered::status(&shown, args, frame)
                     })

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::phase::{ImpossibleDecision, RolloutEnd, RolloutPhase, RolloutVerb};
-use super::approvals::{Approvals, Approvers};
+use super::approvals::Approvals;
 use super::check::CheckResult;
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};

@@ -9,7 +9,7 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 use super::{Entry, Pair, World, errors};
 
-/// What a naive count says of a standing.
+/// One standing by a naive count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StandingFacts {
     pub(crate) key: DeviceKey,
