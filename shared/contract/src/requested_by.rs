@@ -30,7 +30,7 @@ pub struct RequestedBy {
 /// A person for whom a gateway asks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct OnBehalfOf {
-    /// The person's public key, or `oidc:` and a digest of issuer and subject.
+    /// The person's public key, `oidc:` and a digest of issuer and subject, or `x509:` and a digest of the name in a certificate.
     pub key: String,
     /// The name, for people: two keys may have one name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -91,7 +91,7 @@ impl LoginStage {
         addr
     }
 
-    fn spawn(&mut self, role: Role, binary: &str, args: &[&str]) {
+    pub(crate) fn spawn(&mut self, role: Role, binary: &str, args: &[&str]) {
         let creds = self.hub.creds(role).display().to_string();
         let url = self.hub.url();
         let args = [&["--nats-url", &url, "--creds", &creds], args].concat();

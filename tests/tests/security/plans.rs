@@ -48,12 +48,14 @@ async fn an_approver_approves_operations_by_the_proven_key_and_no_more() {
         ("plan-deploy", json!({ "plan": "web", "id": "r1", "instances": 1, "coordinates": { "main": {} } })),
     ] {
         let others: &[Role] = match verb {
-            "plan-deploy" => &[Role::Viewer, Role::Subscriber, Role::Approver, Role::Planner, Role::Gateway],
+            "plan-deploy" => &[Role::Viewer, Role::Subscriber, Role::Approver, Role::Planner],
             _ => &[Role::Approver],
         };
         for role in others {
             assert!(ask(&hub, *role, verb, &request).await.is_err(), "{role:?} has no right to {verb}");
         }
+        let unnamed = ask(&hub, Role::Gateway, verb, &request).await.unwrap();
+        assert_eq!(unnamed["error"]["code"], "forbidden", "a gateway names no person: {unnamed}");
         let answer = ask(&hub, Role::Operator, verb, &request).await.unwrap();
         assert!(answer["error"].is_null(), "{answer}");
     }
