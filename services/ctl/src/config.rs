@@ -1,5 +1,6 @@
 //! The command line of `muster`: every command, flag, default and example. What a flag says becomes a type here.
 
+mod applications;
 mod auth;
 mod backup;
 mod connection;
@@ -28,6 +29,7 @@ use muster_service::VERSION;
 
 use crate::render::local;
 
+pub use applications::AppCommand;
 pub use auth::{
     AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, RotateArgs, Valid, VaultArgs,
 };
@@ -293,6 +295,9 @@ pub enum Command {
     /// Planned disruptions of nodes
     #[command(subcommand)]
     Disruption(DisruptionCommand),
+    /// Applications of a repository's catalogue (Margo's ApplicationDescription), without a hub
+    #[command(subcommand, after_help = applications::APP_EXAMPLES)]
+    App(AppCommand),
     /// The streams and whether they have the shape of this release
     #[command(subcommand, after_help = STREAMS_EXAMPLES)]
     Streams(StreamsCommand),

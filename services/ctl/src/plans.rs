@@ -6,7 +6,7 @@
 mod choose;
 mod instances;
 mod inventory;
-mod line;
+pub(crate) mod line;
 mod manifest;
 mod operations;
 

@@ -12,6 +12,7 @@
 //! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`canonical`] computes their digests.
 
 pub mod actions;
+pub mod application;
 pub mod canonical;
 pub mod changes;
 pub mod checked;

@@ -13,7 +13,7 @@ enum PathStep<'a> {
 }
 
 /// The line of a field, as `plans[0].applications[1].ports`; of its nearest parent that is there, if it is missing.
-pub(super) fn line_of(text: &str, path: &str) -> Option<u64> {
+pub(crate) fn line_of(text: &str, path: &str) -> Option<u64> {
     let steps = steps(path);
     (0..=steps.len()).rev().find_map(|depth| {
         let is_found = Cell::new(false);
