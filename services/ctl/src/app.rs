@@ -21,7 +21,7 @@ use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
     applications, audit, auth, complete, defined, devices, groups, history, hubs, incidents, login, names,
-    plans, publish, quarantine, reach, render, restore, rollout, status, streams, support, top,
+    packages, plans, publish, quarantine, reach, render, restore, rollout, status, streams, support, top,
     watch, why,
 };
 
@@ -180,6 +180,7 @@ async fn ask(
         Command::Capability(command) => return plans::capability(session, command).await,
         Command::Disruption(command) => return plans::disruption(session, command).await,
         Command::Streams(command) => return streams::run(session, command).await,
+        Command::Package(command) => return packages::run(session, command).await,
         // Answered before a connection was made.
         Command::App(_)
         | Command::Auth(_)

@@ -10,6 +10,7 @@ mod groups;
 mod history;
 mod inventory;
 mod login;
+mod packages;
 mod plans;
 mod quarantine;
 mod rollout;
@@ -44,6 +45,7 @@ pub use inventory::{
     NodeManifestArgs, NodeStateArgs, NodeStateWord,
 };
 pub use login::LoginArgs;
+pub use packages::PackageCommand;
 pub use plans::{
     InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, OperateArgs, OperationCommand,
     OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, VerdictArgs, VerdictFlags,
@@ -298,6 +300,9 @@ pub enum Command {
     /// Applications of a repository's catalogue (Margo's ApplicationDescription), without a hub
     #[command(subcommand, after_help = applications::APP_EXAMPLES)]
     App(AppCommand),
+    /// Packages in the hub's object store, which devices fetch from nats://packages/NAME
+    #[command(subcommand, after_help = packages::PACKAGE_EXAMPLES)]
+    Package(PackageCommand),
     /// The streams and whether they have the shape of this release
     #[command(subcommand, after_help = STREAMS_EXAMPLES)]
     Streams(StreamsCommand),

@@ -29,6 +29,7 @@ mod legend;
 pub mod local;
 mod manifests;
 pub mod notice;
+pub mod packages;
 pub mod place;
 pub mod plans;
 pub mod publisher;

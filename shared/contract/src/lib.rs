@@ -41,6 +41,7 @@ pub mod near;
 pub mod notify;
 mod omit;
 pub mod ownership;
+pub mod packages;
 pub mod packed;
 pub mod partition;
 pub mod parts;
