@@ -94,7 +94,7 @@ impl ValueRule {
     /// Holds the rule against a value.
     ///
     /// # Errors
-    /// What the value breaks.
+    /// The rule that the value breaks.
     pub fn accepts(&self, value: &Value) -> Result<(), String> {
         if let Value::Array(items) = value
             && (self.data_type != DataType::Select || self.multiselect)
