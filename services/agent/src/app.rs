@@ -41,6 +41,7 @@ use crate::join::Enrolment;
 use crate::link_check;
 use crate::metrics::{self, Metrics};
 use crate::outbox::{self, Outbox, Summary};
+use crate::package::PackageStore;
 use crate::reconcile::{CurrentDesired, Reconciler, Settings};
 use crate::relay::Relay;
 use crate::relay::budget::Budget;
@@ -110,6 +111,8 @@ pub struct RuntimeParts<'a> {
     pub config: &'a Config,
     /// The clock.
     pub clock: Arc<dyn Clock>,
+    /// The packages of components.
+    pub packages: PackageStore,
     /// The channel of unexpected ends.
     pub exits: mpsc::Sender<Exit>,
 }
@@ -162,7 +165,10 @@ pub async fn start_with_runtime(
     spawn_storage(&shared, supervisor);
     spawn_token(&shared, supervisor).await;
     let (exits, ended) = mpsc::channel(EXITS_WAITING_MAX);
-    let runtime = runtime(RuntimeParts { config: &shared.config, clock: Arc::clone(&shared.clock), exits })?;
+    let Config { data_dir, packages, .. } = &shared.config;
+    let packages = PackageStore::with_hub(data_dir, packages.clone(), connected.clone());
+    let parts = RuntimeParts { config: &shared.config, clock: Arc::clone(&shared.clock), packages, exits };
+    let runtime = runtime(parts)?;
     let storage_failure = spawn_workloads(&shared, wanted.clone(), (runtime, ended), supervisor).await?;
     let phase = spawn_schedule(&shared, supervisor);
     spawn_follower(&shared, desired, connected.clone(), phase.clone(), receipt_fetched, supervisor);
@@ -308,13 +314,11 @@ async fn show_storage(health: Health, mut storage_failure: watch::Receiver<Stora
 /// # Errors
 /// Only another program has it.
 pub fn host_runtime(parts: RuntimeParts<'_>) -> Result<Arc<dyn Runtime>, StartError> {
-    let RuntimeParts { config, clock, exits } = parts;
+    let RuntimeParts { config, clock, packages, exits } = parts;
     let (device, dir) = (config.device.clone(), &config.data_dir);
     match config.runtime {
         RuntimeKind::Process => Ok(Arc::new(ProcessRuntime::new(device, dir, exits))),
-        RuntimeKind::Compose => {
-            Ok(Arc::new(ComposeRuntime::new(device, dir, config.packages.clone(), exits)))
-        }
+        RuntimeKind::Compose => Ok(Arc::new(ComposeRuntime::new(device, dir, packages, exits))),
         RuntimeKind::Simulated => Ok(Arc::new(SimulatedRuntime::new(device, dir, clock, exits))),
         RuntimeKind::Kubernetes => Err(StartError::OtherProgram),
     }

@@ -1,8 +1,8 @@
-//! Fetches packages of components to the device: gzip-compressed tar archives by https, and artifacts of OCI registries. A
-//! package that was placed once is used offline from then on.
+//! Fetches packages of components to the device: gzip-compressed tar archives by https and from the hub's object store, and
+//! artifacts of OCI registries. A package that was placed once is used offline from then on.
 //!
 //! ```text
-//! PackageSource ─► cached by digest? ─► registry, http ─► packages/….part ─► digest ─► packages/sha256-…
+//! PackageSource ─► cached by digest? ─► registry, http, hub ─► packages/….part ─► digest ─► packages/sha256-…
 //!                                                                                        │
 //! HOME/package ◄── rename, the commit point ◄── HOME/package.new ◄── unpack within limits ◄┘
 //! ```
@@ -14,6 +14,7 @@ mod cache;
 mod credentials;
 mod error;
 mod http;
+mod hub;
 mod registry;
 mod settings;
 mod signature;
@@ -25,8 +26,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use muster_bus::Bus;
 use muster_contract::canonical::Digest;
-use tokio::sync::Mutex;
+use muster_contract::packages::ObjectName;
+use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use ureq::http::StatusCode;
 
@@ -34,6 +37,7 @@ use self::cache::Cache;
 use self::credentials::Credentials;
 pub use self::error::PackageError;
 use self::http::{Download, Get, HttpClient, require_success};
+use self::hub::HubStore;
 use self::registry::Registry;
 pub use self::settings::{CACHE_BYTES_DEFAULT, PACKAGE_BYTES_MAX, PackageSettings};
 pub use self::signature::KeyLocation;
@@ -58,6 +62,7 @@ pub struct PackageStore {
 struct Fetcher {
     settings: PackageSettings,
     cache: Cache,
+    hub: HubStore,
 }
 
 /// An archive that was fetched.
@@ -79,11 +84,20 @@ struct Fetch {
 }
 
 impl PackageStore {
-    /// A store whose cache is below the data directory of the agent. Reads and writes nothing yet.
+    /// A store whose cache is below the data directory of the agent, and which has no hub. Reads and writes nothing yet.
     pub fn new(data_dir: &Path, settings: PackageSettings) -> Self {
+        Self::with_hub(data_dir, settings, watch::channel(None).1)
+    }
+
+    /// The same with the connection of the agent, over which packages of the hub's object store are fetched.
+    pub fn with_hub(
+        data_dir: &Path,
+        settings: PackageSettings,
+        connected: watch::Receiver<Option<Bus>>,
+    ) -> Self {
         let cache = Cache::new(data_dir, settings.cache_bytes);
-        let keys = settings.keys.clone().into();
-        Self { keys, inner: Arc::new(Mutex::new(Fetcher { settings, cache })) }
+        let (keys, hub) = (settings.keys.clone().into(), HubStore::new(connected, settings.rate));
+        Self { keys, inner: Arc::new(Mutex::new(Fetcher { settings, cache, hub })) }
     }
 
     /// The folder with the files of a package below `home`, which exists; `key` is the one that its component names. Dropping the future ends the fetch; the next one
@@ -147,6 +161,16 @@ impl Fetcher {
                 };
                 Ok(Archive { file, digest: *digest, signers })
             }
+            PackageSource::Hub { name, digest } => {
+                let (file, digest) = self.hub_object(name, *digest, &fetch.stop)?;
+                let signers = if policy.is_empty() {
+                    Vec::new()
+                } else {
+                    self.verified_hub_object(name, &file, policy, &fetch.stop)
+                        .inspect_err(|_| self.cache.release(&file, true))?
+                };
+                Ok(Archive { file, digest: Some(digest), signers })
+            }
             PackageSource::Registry(reference) => {
                 let mut registry = Registry::new(http, reference.clone(), credentials);
                 let (layer, manifest) = registry.layer()?;
@@ -162,6 +186,52 @@ impl Fetcher {
                 Ok(Archive { file, digest: Some(layer.digest), signers })
             }
         }
+    }
+
+    /// An object of the hub's object store, with its digest. Its record says before the transfer whether it is the right one.
+    fn hub_object(
+        &self,
+        name: &ObjectName,
+        digest: Option<Digest>,
+        stop: &CancellationToken,
+    ) -> Result<(PathBuf, Digest), PackageError> {
+        if let Some((file, digest)) = digest.and_then(|digest| Some((self.cache.get(&digest)?, digest))) {
+            return Ok((file, digest));
+        }
+        let record = self.hub.record(name, stop)?;
+        let recorded = hub::digest_of(&record);
+        let wrong = |found, expected| Err(PackageError::Digest { address: name.address(), found, expected });
+        if let Some(expected) = digest.filter(|expected| *expected != recorded) {
+            return wrong(recorded, expected);
+        }
+        if let Some(file) = self.cache.get(&recorded) {
+            return Ok((file, recorded));
+        }
+        let part = self.cache.part_of(&recorded);
+        self.hub.download(name, &record, &part, stop)?;
+        let found = cache::digest_of(&part)?;
+        if found != recorded {
+            self.cache.release(&part, false);
+            return wrong(found, recorded);
+        }
+        Ok((self.cache.insert(&part, &recorded)?, recorded))
+    }
+
+    /// Verifies the signature beside an object, as that beside an archive.
+    fn verified_hub_object(
+        &self,
+        name: &ObjectName,
+        file: &Path,
+        policy: &SignaturePolicy,
+        stop: &CancellationToken,
+    ) -> Result<Vec<String>, PackageError> {
+        let Some(text) = self.hub.small(&name.signature(), SIGNATURE_BYTES_MAX, stop)? else {
+            return policy.check(&name.address(), &[]);
+        };
+        let signature = String::from_utf8(text).ok().and_then(|text| decoded(&text)).unwrap_or_default();
+        let message =
+            fs::read(file).map_err(|source| PackageError::Write { path: file.to_owned(), source })?;
+        policy.check(&name.address(), &[SignedMessage { message, signature }])
     }
 
     fn download(

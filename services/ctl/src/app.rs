@@ -20,8 +20,9 @@ use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
-    audit, auth, complete, defined, devices, groups, history, hubs, incidents, login, names, plans, publish,
-    quarantine, reach, render, restore, rollout, status, streams, support, top, watch, why,
+    applications, audit, auth, complete, defined, devices, groups, history, hubs, incidents, login, names,
+    packages, plans, publish, quarantine, reach, render, restore, rollout, status, streams, support, top,
+    watch, why,
 };
 
 /// Runs the command line of this process. It sets up no log, because standard error has the notes for the person.
@@ -78,6 +79,7 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
             return Ok(terminal.print(&complete::script(shell)).map(|()| true)?);
         }
         Command::Complete { words } => return complete::run(terminal, &words).await.map(|()| true),
+        Command::App(command) => return applications::run(command, format, terminal),
         Command::Auth(_) | Command::Enroll(_) | Command::Revoke(_) | Command::Login(_) => {
             let mut context = AuthContext { format, terminal, clock: &SystemClock, connection: &connection };
             return decide(&mut context, command).await.map(|()| true);
@@ -178,8 +180,10 @@ async fn ask(
         Command::Capability(command) => return plans::capability(session, command).await,
         Command::Disruption(command) => return plans::disruption(session, command).await,
         Command::Streams(command) => return streams::run(session, command).await,
+        Command::Package(command) => return packages::run(session, command).await,
         // Answered before a connection was made.
-        Command::Auth(_)
+        Command::App(_)
+        | Command::Auth(_)
         | Command::Enroll(_)
         | Command::Revoke(_)
         | Command::Login(_)

@@ -1,5 +1,6 @@
 //! The command line of `muster`: every command, flag, default and example. What a flag says becomes a type here.
 
+mod applications;
 mod auth;
 mod backup;
 mod connection;
@@ -9,6 +10,7 @@ mod groups;
 mod history;
 mod inventory;
 mod login;
+mod packages;
 mod plans;
 mod quarantine;
 mod rollout;
@@ -28,6 +30,7 @@ use muster_service::VERSION;
 
 use crate::render::local;
 
+pub use applications::AppCommand;
 pub use auth::{
     AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, RotateArgs, Valid, VaultArgs,
 };
@@ -42,6 +45,7 @@ pub use inventory::{
     NodeManifestArgs, NodeStateArgs, NodeStateWord,
 };
 pub use login::LoginArgs;
+pub use packages::PackageCommand;
 pub use plans::{
     InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, OperateArgs, OperationCommand,
     OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, VerdictArgs, VerdictFlags,
@@ -293,6 +297,12 @@ pub enum Command {
     /// Planned disruptions of nodes
     #[command(subcommand)]
     Disruption(DisruptionCommand),
+    /// Applications of a repository's catalogue (Margo's ApplicationDescription), without a hub
+    #[command(subcommand, after_help = applications::APP_EXAMPLES)]
+    App(AppCommand),
+    /// Packages in the hub's object store, which devices fetch from nats://packages/NAME
+    #[command(subcommand, after_help = packages::PACKAGE_EXAMPLES)]
+    Package(PackageCommand),
     /// The streams and whether they have the shape of this release
     #[command(subcommand, after_help = STREAMS_EXAMPLES)]
     Streams(StreamsCommand),

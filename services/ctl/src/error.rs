@@ -15,6 +15,7 @@ use crate::auth::error::AuthError;
 use crate::backup::error::BackupError;
 use crate::config::ConnectionError;
 use crate::login::failure::LoginFailure;
+use crate::packages::PackagesError;
 use crate::reach::ReachError;
 use crate::render::commit::{held_back, refused};
 use crate::render::format::clean_lines;
@@ -148,6 +149,9 @@ pub enum CtlError {
     /// A backup is not made, or not restored.
     #[error(transparent)]
     Backup(#[from] BackupError),
+    /// A package is not put, listed or removed.
+    #[error(transparent)]
+    Packages(#[from] PackagesError),
     /// The streams cannot be looked at or changed.
     #[error(
         "cannot look at the streams: on a hub with keys the role maintainer alone may (`muster auth creds maintainer`)"

@@ -4,6 +4,7 @@
 //! ordered; a dash is a count of zero; whatever is stale or not known is said to be; a percentage names its base; the last
 //! lines say up to where the answer has read and how much is not known.
 
+pub mod applications;
 pub mod audit;
 pub mod auth;
 pub mod backup;
@@ -29,6 +30,7 @@ mod legend;
 pub mod local;
 mod manifests;
 pub mod notice;
+pub mod packages;
 pub mod place;
 pub mod plans;
 pub mod publisher;

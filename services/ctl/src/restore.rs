@@ -11,6 +11,7 @@ use muster_bus::topology::VIEWS_STREAM;
 use muster_bus::{Bus, ReadError, StreamState};
 use muster_contract::Timestamp;
 use muster_contract::incident::HubIncident;
+use muster_contract::packages;
 use muster_contract::query::{PublisherQuery, PublisherStatus, Query};
 use muster_contract::subjects::{ViewKey, stream};
 use muster_contract::view::FleetView;
@@ -114,7 +115,7 @@ struct Source {
 }
 
 /// The streams in the order of a restore: each can be rebuilt once those before it exist.
-const SOURCES: [Source; 9] = [
+const SOURCES: [Source; 10] = [
     Source {
         name: stream::DOWNLINK,
         from: "Git, LEDGER's copies, the publisher's memory",
@@ -150,6 +151,12 @@ const SOURCES: [Source; 9] = [
         from: "nothing: back it up with the others",
         by: "ingest, empty",
         not: "accepted clients: `muster enroll --spiffe` again; their devices begin a new epoch",
+    },
+    Source {
+        name: packages::STREAM,
+        from: "nothing: no backup copies it",
+        by: "ingest, empty",
+        not: "packages: put them again; devices keep those that they have placed",
     },
     Source {
         name: stream::PLANS,

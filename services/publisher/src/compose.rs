@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use muster_contract::decode::Violation;
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::labels::Labels;
 use muster_contract::rollout::ReleaseRefusal;
@@ -73,6 +74,14 @@ pub enum RequestRefused {
          whether Git answers, and names a refused commit. Ask again after a good commit that is newer"
     )]
     GitBehind(DeviceKey),
+    /// A deployment breaks a rule of its application.
+    #[error("'{id}' breaks a rule of its application in Git: {violation}")]
+    Application {
+        /// The deployment.
+        id: DeploymentId,
+        /// The field and the rule.
+        violation: Violation,
+    },
     /// The device would have more than a document can say.
     #[error("{0} would have {1}")]
     OverLimit(DeviceKey, LimitExceeded),
@@ -132,6 +141,7 @@ pub(crate) fn changes(
     fleet: &Fleet,
     held: &BTreeMap<DeviceKey, PublishedState>,
 ) -> Result<Changes, Problems> {
+    let held_before = held;
     let (mut changes, nothing) = (Changes::default(), PublishedState::default());
     let keys = fleet.devices.keys().chain(&fleet.retired).chain(held.keys());
     for key in keys.collect::<BTreeSet<_>>() {
@@ -143,7 +153,8 @@ pub(crate) fn changes(
             Ok(()) => {}
         }
     }
-    let problems = if fleet.policy.strict { too_much(&changes.over) } else { Problems::default() };
+    let mut problems = if fleet.policy.strict { too_much(&changes.over) } else { Problems::default() };
+    problems.extend(immutable_changes(fleet, held_before));
     problems.or(changes)
 }
 
@@ -174,6 +185,7 @@ pub(crate) fn apply(
     if matches!(git, Git::Known(fleet) if fleet.retired.contains(key)) {
         return Err(RequestRefused::RetiredInGit(key.clone()));
     }
+    check_applications(git, held, contents)?;
     let mut requested: BTreeMap<_, _> =
         held.requested().map(|content| (content.id().clone(), content.clone())).collect();
     for content in contents {
@@ -190,6 +202,51 @@ pub(crate) fn apply(
     };
     wanted.check().map_err(|over| RequestRefused::OverLimit(key.clone(), over))?;
     Ok(wanted)
+}
+
+/// Refuses contents that break a rule of their applications, or change what must not change.
+fn check_applications(
+    git: Git<'_>,
+    held: &PublishedState,
+    contents: &[Content],
+) -> Result<(), RequestRefused> {
+    let Git::Known(fleet) = git else { return Ok(()) };
+    for content in contents {
+        let violations = fleet.catalogue.check(content).into_iter();
+        let mut published = held.requested().chain(held.git_contents());
+        let before = published.find(|before| before.id() == content.id());
+        let changes = before.map(|before| fleet.catalogue.check_change(before, content)).unwrap_or_default();
+        if let Some(violation) = violations.chain(changes).next() {
+            return Err(RequestRefused::Application { id: content.id().clone(), violation });
+        }
+    }
+    Ok(())
+}
+
+/// Problems of immutable values that a commit changes in published deployments. One refuses the commit: some
+/// devices would run the new value and others the old one.
+fn immutable_changes(fleet: &Fleet, held: &BTreeMap<DeviceKey, PublishedState>) -> Problems {
+    let mut problems = Problems::default();
+    if fleet.catalogue.is_empty() {
+        return problems;
+    }
+    for (key, contents) in &fleet.devices {
+        let Some(held) = held.get(key) else { continue };
+        for content in contents {
+            let before = held.git_contents().find(|before| before.id() == content.id());
+            let found = before.map(|before| fleet.catalogue.check_change(before, content));
+            for violation in found.into_iter().flatten() {
+                let file = format!("sites/{key}");
+                problems.push(
+                    &file,
+                    || None,
+                    format!("{}: {}", content.id(), violation.path),
+                    violation.rule,
+                );
+            }
+        }
+    }
+    problems
 }
 
 /// Replaces one of Git's deployments of a governed device by `content`, or removes it. The caller has checked that the

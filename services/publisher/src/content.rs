@@ -41,6 +41,16 @@ impl Content {
         self.wire_bytes
     }
 
+    /// The id of its application.
+    pub fn application_id(&self) -> &str {
+        &self.entry.application_id
+    }
+
+    /// The entry, with a generation that means nothing.
+    pub(crate) const fn entry(&self) -> &DesiredDeployment {
+        &self.entry
+    }
+
     /// True if it was applied by request (of a person or a plan), not from Git: it stays until a request removes it.
     pub fn is_requested(&self) -> bool {
         self.entry.source.as_ref().is_some_and(|source| source.kind != SourceKind::Git)

@@ -3,6 +3,7 @@
 //! A file may have several ApplicationDeployment documents, each of any draft. One read finds all problems, and names file,
 //! line, field and rule of each.
 
+pub mod application;
 mod document;
 pub mod labels;
 mod locate;

@@ -246,7 +246,7 @@ impl From<RequestRefused> for ErrorBody {
             | RequestRefused::RetiredInGit(_)
             | RequestRefused::GitUnknown(_)
             | RequestRefused::GitBehind(_) => ErrorCode::Conflict,
-            RequestRefused::OverLimit(..) => ErrorCode::BadRequest,
+            RequestRefused::OverLimit(..) | RequestRefused::Application { .. } => ErrorCode::BadRequest,
         };
         Self { code, message: refused.to_string() }
     }

@@ -6,6 +6,7 @@
 //! sites/<site>/<device>/*.yaml    one device, which exists because the folder does
 //! …/labels.yaml                   in any of these folders: the labels of its devices
 //! …/rollout.yaml                  in any of these folders: holds changes of its devices until they are released
+//! applications/…/margo.yaml       the catalogue: rules of the deployments that name an application
 //! sites/<site>/<device>/device.yaml    a tombstone: `retired: true` takes the device out of the fleet
 //! ```
 //!
@@ -23,6 +24,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use muster_contract::application::is_catalogue_file;
 use muster_contract::labels::Labels;
 use muster_contract::{DeploymentId, DeviceKey, LabelError};
 
@@ -31,6 +33,7 @@ use self::level_labels::LevelLabels;
 use self::level_rollouts::LevelRollouts;
 pub use self::level_rollouts::RolloutFile;
 use crate::content::{Content, Interner};
+use crate::margo::application::{self, Catalogue};
 use crate::margo::{self, Level, labels, rollout, tombstone};
 use crate::plan::{LimitExceeded, others_over_limit};
 use crate::problems::Problems;
@@ -98,6 +101,8 @@ pub struct Fleet {
     pub held_back: BTreeSet<DeviceKey>,
     /// Those mistakes.
     pub withheld: Problems,
+    /// The applications.
+    pub catalogue: Arc<Catalogue>,
 }
 
 impl Fleet {
@@ -114,7 +119,7 @@ impl Fleet {
 
 /// True for a path whose content [`read`] needs.
 pub fn wants(path: &str) -> bool {
-    is_in_fleet_folder(path) && is_yaml(path)
+    is_catalogue_file(path) || is_in_fleet_folder(path) && is_yaml(path)
 }
 
 /// Reads a commit.
@@ -126,11 +131,14 @@ pub fn read(tree: &Tree, policy: Policy) -> Result<Fleet, Problems> {
     let is_relevant = |file: &&File| {
         let is_at_top = !file.path.contains('/');
         is_in_fleet_folder(&file.path)
+            || is_catalogue_file(&file.path)
             || resembles_fleet_folder(&file.path)
             || (is_at_top && rollout::is_one(&file.path))
     };
     let mut files: Vec<_> = tree.files.iter().filter(is_relevant).collect();
-    files.sort_by(|one, other| one.path.cmp(&other.path));
+    // The catalogue comes first: its rules hold for the deployments.
+    let rank = |file: &File| !is_catalogue_file(&file.path);
+    files.sort_by(|one, other| (rank(one), &one.path).cmp(&(rank(other), &other.path)));
     for file in files {
         reader.file(file);
     }
@@ -146,8 +154,10 @@ pub fn read(tree: &Tree, policy: Policy) -> Result<Fleet, Problems> {
         retired,
         own: DeviceProblems { devices: held_back, problems: withheld },
         mut problems,
+        catalogue,
         ..
     } = reader;
+    let catalogue = Arc::new(catalogue);
     // If every device is held back, the commit is refused.
     if policy.strict || held_back.len() >= devices.len() {
         problems.extend(withheld);
@@ -159,11 +169,22 @@ pub fn read(tree: &Tree, policy: Policy) -> Result<Fleet, Problems> {
             labels,
             rollouts,
             retired,
+            catalogue,
             ..Fleet::default()
         });
     }
     let revision = tree.revision.clone();
-    problems.or(Fleet { policy, revision, devices, labels, rollouts, retired, held_back, withheld })
+    problems.or(Fleet {
+        policy,
+        revision,
+        devices,
+        labels,
+        rollouts,
+        retired,
+        held_back,
+        withheld,
+        catalogue,
+    })
 }
 
 /// Refuses a commit without devices, which would empty the fleet: a wrong repository or branch looks like one.
@@ -238,10 +259,14 @@ struct TreeReader<'a> {
     /// Mistakes that concern one device.
     own: DeviceProblems,
     problems: Problems,
+    catalogue: Catalogue,
 }
 
 impl<'a> TreeReader<'a> {
     fn file(&mut self, file: &'a File) {
+        if is_catalogue_file(&file.path) {
+            return self.application(file);
+        }
         match scope(&file.path) {
             Err(error) => self.refuse(file, format!("folder {error}")),
             Ok(PathScope { device: Some(key), level }) => {
@@ -300,7 +325,20 @@ impl<'a> TreeReader<'a> {
         }
     }
 
+    fn application(&mut self, file: &'a File) {
+        match &file.body {
+            Body::Text(text) => self.catalogue.read(&file.path, text, &mut self.problems),
+            Body::TooLong(bytes) => self.refuse(file, margo::too_long(*bytes)),
+            Body::Link | Body::Submodule => self.refuse(file, "is no file, and only files are read: copy it"),
+            Body::Unread => {}
+        }
+    }
+
     fn insert(&mut self, level: &Level, file: &'a File, entry: margo::Entry) {
+        let broken = self.catalogue.check(&entry.content);
+        if let Body::Text(text) = &file.body {
+            application::push(&file.path, text, entry.document, broken, &mut self.problems);
+        }
         let content = self.interner.share(entry.content);
         match self.levels.entry(level.clone()).or_default().entry(content.id().clone()) {
             MapEntry::Vacant(slot) => {

@@ -26,6 +26,7 @@ mod login;
 mod message;
 mod mirror;
 mod notices;
+mod packages;
 mod permits;
 pub mod publish;
 mod read;

@@ -124,7 +124,18 @@ impl Bus {
     }
 
     async fn direct(&self, request: String, body: Bytes, what: &str) -> Result<Option<Delivery>, ReadError> {
-        let answer = self.wire.ask(Subject::from(request), None, body, ANSWER_TIMEOUT).await;
+        self.direct_within(ANSWER_TIMEOUT, request, body, what).await
+    }
+
+    /// A direct get that may take longer than a small read.
+    pub(crate) async fn direct_within(
+        &self,
+        timeout: Duration,
+        request: String,
+        body: Bytes,
+        what: &str,
+    ) -> Result<Option<Delivery>, ReadError> {
+        let answer = self.wire.ask(Subject::from(request), None, body, timeout).await;
         let answer = answer.map_err(|error| ReadError::of(what, error.into()))?;
         match answer.status {
             None => Ok(Some(Delivery::from_original(answer))),

@@ -8,9 +8,10 @@ use async_nats::jetstream::stream::{
 };
 use muster_contract::limits::{
     DEVICE_DUPLICATE_WINDOW, DEVICE_MESSAGE_BYTES_MAX, DUPLICATE_WINDOW, HEARTBEAT_BYTES_MAX, LEDGER_AGE_MAX,
-    PARTITIONS, PLANS_HISTORY, QUARANTINE_BYTES_MAX, QUARANTINE_DUPLICATE_WINDOW, QUARANTINE_SHARE,
-    UPLINK_SHARE,
+    PACKAGE_CHUNK_BYTES_MAX, PACKAGES_BYTES_MAX, PARTITIONS, PLANS_HISTORY, QUARANTINE_BYTES_MAX,
+    QUARANTINE_DUPLICATE_WINDOW, QUARANTINE_SHARE, UPLINK_SHARE,
 };
+use muster_contract::packages;
 use muster_contract::subjects::{REJECTED, report_partition, stream};
 use muster_service::config::UPLINK_BYTES_MIN;
 use serde_json::{Map, Value, json};
@@ -66,6 +67,7 @@ pub(crate) fn contract(uplink_bytes_max: u64, ledger_bytes_max: u64, replicas: u
         notices(),
         quarantine(),
         http_devices(),
+        packages(),
         plans(),
     ];
     streams.iter_mut().for_each(|stream| stream.num_replicas = replicas);
@@ -266,6 +268,20 @@ fn http_devices() -> Stream {
     }
 }
 
+/// The bucket `packages`, in the format of NATS's object store. Removing an object replaces its chunks, so the stream allows
+/// rollups; only packagers write it.
+fn packages() -> Stream {
+    Stream {
+        subjects: subjects(["$O.packages.C.>", "$O.packages.M.>"]),
+        discard: DiscardPolicy::New,
+        max_bytes: PACKAGES_BYTES_MAX as i64,
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        ..base(packages::STREAM)
+    }
+}
+
 /// Plans with their revisions, instances with their operations, and the inventory, with the history of each. A planner appends
 /// for the last sequence of the stream that it has read, so the stream is a serial log.
 fn plans() -> Stream {
@@ -307,6 +323,7 @@ fn subjects<const N: usize>(subjects: [&str; N]) -> Vec<String> {
 
 const _: () = {
     assert!(SERVER_PAYLOAD_MIN <= i32::MAX as usize);
+    assert!(PACKAGE_CHUNK_BYTES_MAX < SERVER_PAYLOAD_MIN);
     assert!(DUPLICATE_WINDOW.as_secs() <= PRESENCE_AGE_MAX.as_secs());
     // One device that fills its share with the largest reports leaves most of the smallest UPLINK to the others.
     assert!(UPLINK_SHARES_MIN * UPLINK_SHARE as u64 * DEVICE_MESSAGE_BYTES_MAX as u64 <= UPLINK_BYTES_MIN);

@@ -12,6 +12,8 @@ pub const EXPECTED_LAST_SEQUENCE: &str = "Nats-Expected-Last-Sequence";
 pub const EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 /// After how many whole seconds the stream removes the message by itself.
 pub const TTL: &str = "Nats-TTL";
+/// Replaces all earlier messages of the subject (`sub`).
+pub const ROLLUP: &str = "Nats-Rollup";
 /// W3C trace context.
 pub const TRACEPARENT: &str = "traceparent";
 /// CloudEvents: version of the attributes.

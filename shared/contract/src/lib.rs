@@ -13,6 +13,7 @@
 //! the line of a field, [`canonical`] computes digests.
 
 pub mod actions;
+pub mod application;
 pub mod canonical;
 pub mod changes;
 pub mod checked;
@@ -43,6 +44,7 @@ pub mod near;
 pub mod notify;
 mod omit;
 pub mod ownership;
+pub mod packages;
 pub mod packed;
 pub mod partition;
 pub mod parts;

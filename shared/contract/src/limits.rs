@@ -40,6 +40,20 @@ pub const REPORT_HEADER_BYTES_MAX: usize = 4 * 1024;
 pub const DEVICE_MESSAGE_BYTES_MAX: usize = REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX;
 /// Largest heartbeat, headers included.
 pub const HEARTBEAT_BYTES_MAX: usize = 8 * 1024;
+/// Largest package, compressed.
+pub const PACKAGE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of all packages in the hub's object store; the server refuses more.
+pub const PACKAGES_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of those that `muster package put` leaves free, so that records of removals find room in a full bucket.
+pub const PACKAGES_BYTES_KEPT: u64 = 1 << 20;
+/// Packages in the hub's object store.
+pub const PACKAGES_MAX: usize = 4096;
+/// Bytes of one chunk of a package as Muster writes it, which is what other NATS clients write.
+pub const PACKAGE_CHUNK_BYTES: usize = 128 * 1024;
+/// Bytes of one chunk of a package of another writer.
+pub const PACKAGE_CHUNK_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+/// Longest name of a package in the hub's object store.
+pub const PACKAGE_NAME_CHARS_MAX: usize = 128;
 /// Longest identifier: a DNS label.
 pub const LABEL_CHARS_MAX: usize = 63;
 /// Longest name of a requester in a record of a change.

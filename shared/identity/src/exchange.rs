@@ -18,6 +18,8 @@
 //! naming consumers of LEDGER only. The keeper is the only user of READERS that may publish there, and only the subjects
 //! of its rights.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 /// An account of a hub. [`leaf`](crate::leaf) has the accounts of sites.
@@ -101,15 +103,18 @@ impl Crossing {
 /// The exports of an account, in the form of its token.
 pub(crate) fn exports(account: Account) -> Vec<Value> {
     let own = OFFERS.iter().filter(|offer| offer.from == account);
-    own.map(|offer| {
-        let kind = offer.crossing.kind();
-        let mut export = json!({ "name": offer.subject, "subject": offer.subject, "type": kind });
-        if let Some(response_type) = offer.crossing.response_type() {
-            export["response_type"] = json!(response_type);
-        }
-        export
-    })
-    .collect()
+    // A subject that two accounts import is exported once.
+    let mut exported = BTreeSet::new();
+    own.filter(|offer| exported.insert(offer.subject))
+        .map(|offer| {
+            let kind = offer.crossing.kind();
+            let mut export = json!({ "name": offer.subject, "subject": offer.subject, "type": kind });
+            if let Some(response_type) = offer.crossing.response_type() {
+                export["response_type"] = json!(response_type);
+            }
+            export
+        })
+        .collect()
 }
 
 /// The imports of an account, in the form of its token; `key` returns the public key of an account.
@@ -151,8 +156,11 @@ const fn to_reader(crossing: Crossing, subject: &'static str) -> Offer {
     offer(Account::Readers, Account::People, crossing, subject)
 }
 
+/// The read of the bucket `packages` by sequence, which devices and packagers use.
+const PACKAGES_BY_SEQUENCE: &str = "$JS.API.DIRECT.GET.OBJ_packages";
+
 /// Every subject that crosses from one account to another.
-pub const OFFERS: [Offer; 59] = {
+pub const OFFERS: [Offer; 63] = {
     use Crossing::{Messages, NamedRequest, Request, Requests};
     [
         to_device(Request, "muster.report.*.*"),
@@ -160,6 +168,8 @@ pub const OFFERS: [Offer; 59] = {
         to_device(Request, "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.*.*"),
         to_device(Request, "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.*.*"),
         to_device(Request, "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.*.*"),
+        // Chunks of packages, by sequence.
+        to_device(Request, PACKAGES_BY_SEQUENCE),
         to_device(Messages, "muster.live.*.*.*"),
         // Gateways for devices, which hold the numbers of devices that keep no outbox.
         to_device(Request, "$KV.http_devices.*.*"),
@@ -181,6 +191,10 @@ pub const OFFERS: [Offer; 59] = {
         to_person(Request, "muster.credential.*.*"),
         to_person(Request, "$KV.http_devices.*"),
         to_person(Request, "$JS.API.DIRECT.GET.KV_http_devices"),
+        // Packagers.
+        to_person(Request, "$O.packages.C.*"),
+        to_person(Request, "$O.packages.M.*"),
+        to_person(Request, PACKAGES_BY_SEQUENCE),
         to_person(Request, "$JS.API.DIRECT.GET.NOTICES.muster.notice.*"),
         to_person(Messages, "muster.live.notice.*"),
         // The API that mirrors need: wildcards, so that no push consumer delivers there.
@@ -243,7 +257,11 @@ mod tests {
         let from_hub =
             OFFERS.iter().filter(|offer| (offer.from, offer.to) == (Account::Hub, Account::People));
         for offer in from_hub.filter(|offer| offer.subject.starts_with("$JS.")) {
-            let direct = ["$JS.API.DIRECT.GET.NOTICES.", "$JS.API.DIRECT.GET.KV_http_devices"];
+            let direct = [
+                "$JS.API.DIRECT.GET.NOTICES.",
+                "$JS.API.DIRECT.GET.KV_http_devices",
+                "$JS.API.DIRECT.GET.OBJ_packages",
+            ];
             assert!(direct.iter().any(|read| offer.subject.starts_with(read)), "{offer:?}");
         }
     }
@@ -260,7 +278,8 @@ mod tests {
         assert!(!named.is_empty() && named.iter().all(|offer| offer.subject.starts_with("muster.")));
         // Subjects without a service: streams, the API, and discovery.
         let is_no_services = |offer: &Offer| {
-            ["muster.credential.*.*", "$KV.http_devices.*"].contains(&offer.subject)
+            ["muster.credential.*.*", "$KV.http_devices.*", "$O.packages.C.*", "$O.packages.M.*"]
+                .contains(&offer.subject)
                 || offer.subject.starts_with("$JS.API.")
                 || offer.subject.starts_with("$SRV.")
         };
@@ -271,12 +290,20 @@ mod tests {
     #[test]
     fn a_subject_is_exported_once_by_an_account() {
         for account in Account::ALL {
-            let mut subjects: Vec<_> =
-                OFFERS.iter().filter(|offer| offer.from == account).map(|o| o.subject).collect();
+            let exports = exports(account);
+            let mut subjects: Vec<_> = exports.iter().map(|export| export["subject"].to_string()).collect();
             let count = subjects.len();
             subjects.sort_unstable();
             subjects.dedup();
             assert_eq!(subjects.len(), count, "{account:?}");
+        }
+    }
+
+    #[test]
+    fn a_subject_that_two_accounts_import_crosses_to_both_in_the_same_way() {
+        for (at, one) in OFFERS.iter().enumerate() {
+            let twin = OFFERS[at + 1..].iter().find(|it| (it.from, it.subject) == (one.from, one.subject));
+            assert!(twin.is_none_or(|twin| twin.crossing == one.crossing), "{one:?}");
         }
     }
 

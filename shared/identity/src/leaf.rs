@@ -31,6 +31,10 @@ const FETCHED: [&str; 3] = ["desired", "receipt", "credential"];
 const DIRECT_GET: &str = "$JS.API.DIRECT.GET.DOWNLINK.muster";
 /// The same prefix across a leaf node.
 const FETCH: &str = "muster.fetch";
+/// The read of packages by sequence, which needs no site: all devices have it.
+const PACKAGES: &str = "$JS.API.DIRECT.GET.OBJ_packages";
+/// The same across a leaf node.
+const FETCH_PACKAGES: &str = "muster.fetch.package";
 /// Leaf node connections of a site: two servers, each with an old connection that has not been detected as lost yet.
 const LEAF_CONNECTIONS_MAX: i64 = 4;
 
@@ -64,9 +68,11 @@ pub fn devices_account(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Re
     let allowed = &mut nats["signing_keys"][0]["template"]["pub"]["allow"];
     if let Some(allowed) = allowed.as_array_mut() {
         allowed.extend(own);
+        allowed.push(json!(FETCH_PACKAGES));
     }
+    let packages = (PACKAGES.to_owned(), json!([{ "subject": FETCH_PACKAGES, "weight": 100 }]));
     let mappings = FETCHED.map(|kind| (format!("{DIRECT_GET}.{kind}.*.*"), to(kind)));
-    nats["mappings"] = Map::from_iter(mappings).into();
+    nats["mappings"] = Map::from_iter(mappings.into_iter().chain([packages])).into();
     let name = format!("{} devices at a site", fleet.name);
     jwt::sign(operator, claims(fleet.account(Account::Devices), &name, issued, None, &nats))
 }
@@ -104,8 +110,10 @@ pub fn site_imports() -> Vec<SiteImport> {
     };
     let sent =
         ["report", "presence"].map(|kind| same(Crossing::Request, format!("muster.{kind}.{{site}}.*")));
+    let packages =
+        SiteImport { local: Some(FETCH_PACKAGES.to_owned()), ..same(Crossing::Request, PACKAGES.to_owned()) };
     let live = same(Crossing::Messages, "muster.live.*.{site}.*".to_owned());
-    sent.into_iter().chain(FETCHED.map(fetch)).chain([live]).collect()
+    sent.into_iter().chain(FETCHED.map(fetch)).chain([packages, live]).collect()
 }
 
 /// The same, in the form of the token of a site's account.
@@ -150,7 +158,7 @@ mod tests {
         let template = Role::Device.template();
         assert_eq!(allowed, template["pub"]["allow"]);
         let own = |kind| json!(format!("muster.fetch.{kind}.{{{{tag(site)}}}}.{{{{tag(device)}}}}"));
-        assert_eq!(more, FETCHED.map(own));
+        assert_eq!(more, [&FETCHED.map(own)[..], &[json!("muster.fetch.package")]].concat());
     }
 
     #[test]
@@ -160,9 +168,9 @@ mod tests {
         // A gateway for devices connects to the hub.
         let is_of_devices =
             |offer: &exchange::Offer| offer.to == Account::Devices && !offer.subject.contains("http_devices");
-        let own = |offer: &exchange::Offer| {
-            let (prefix, _) = offer.subject.rsplit_once(".*.*").unwrap();
-            json!(format!("{prefix}.{site}.*"))
+        let own = |offer: &exchange::Offer| match offer.subject.rsplit_once(".*.*") {
+            Some((prefix, _)) => json!(format!("{prefix}.{site}.*")),
+            None => json!(offer.subject),
         };
         let offered: Vec<_> = exchange::OFFERS.iter().filter(|offer| is_of_devices(offer)).map(own).collect();
         assert_eq!(taken, offered);

@@ -23,7 +23,7 @@ pub struct Rights {
 }
 
 /// Streams that every service creates at its start if they are missing.
-const CONVERGE_STREAMS: [&str; 16] = [
+const CONVERGE_STREAMS: [&str; 18] = [
     "$JS.API.STREAM.INFO.DOWNLINK",
     "$JS.API.STREAM.INFO.UPLINK",
     "$JS.API.STREAM.INFO.PRESENCE",
@@ -32,6 +32,7 @@ const CONVERGE_STREAMS: [&str; 16] = [
     "$JS.API.STREAM.INFO.NOTICES",
     "$JS.API.STREAM.INFO.QUARANTINE",
     "$JS.API.STREAM.INFO.KV_http_devices",
+    "$JS.API.STREAM.INFO.OBJ_packages",
     "$JS.API.STREAM.CREATE.DOWNLINK",
     "$JS.API.STREAM.CREATE.UPLINK",
     "$JS.API.STREAM.CREATE.PRESENCE",
@@ -40,6 +41,7 @@ const CONVERGE_STREAMS: [&str; 16] = [
     "$JS.API.STREAM.CREATE.NOTICES",
     "$JS.API.STREAM.CREATE.QUARANTINE",
     "$JS.API.STREAM.CREATE.KV_http_devices",
+    "$JS.API.STREAM.CREATE.OBJ_packages",
 ];
 /// PLANS, which only the scheduler creates, reads and writes.
 const KEEP_PLANS: [&str; 8] = [
@@ -53,7 +55,7 @@ const KEEP_PLANS: [&str; 8] = [
     "muster.inventory.>",
 ];
 /// Updating existing streams.
-const UPDATE_STREAMS: [&str; 18] = [
+const UPDATE_STREAMS: [&str; 20] = [
     "$JS.API.STREAM.INFO.DOWNLINK",
     "$JS.API.STREAM.INFO.UPLINK",
     "$JS.API.STREAM.INFO.PRESENCE",
@@ -62,6 +64,7 @@ const UPDATE_STREAMS: [&str; 18] = [
     "$JS.API.STREAM.INFO.NOTICES",
     "$JS.API.STREAM.INFO.QUARANTINE",
     "$JS.API.STREAM.INFO.KV_http_devices",
+    "$JS.API.STREAM.INFO.OBJ_packages",
     "$JS.API.STREAM.INFO.PLANS",
     "$JS.API.STREAM.UPDATE.DOWNLINK",
     "$JS.API.STREAM.UPDATE.UPLINK",
@@ -71,6 +74,7 @@ const UPDATE_STREAMS: [&str; 18] = [
     "$JS.API.STREAM.UPDATE.NOTICES",
     "$JS.API.STREAM.UPDATE.QUARANTINE",
     "$JS.API.STREAM.UPDATE.KV_http_devices",
+    "$JS.API.STREAM.UPDATE.OBJ_packages",
     "$JS.API.STREAM.UPDATE.PLANS",
 ];
 /// Copying streams out of a server and into one that lacks them, for `muster backup` and `muster restore --from`.
@@ -228,13 +232,19 @@ const INGEST_FACTS: [&str; 8] = [
     "muster.receipt.*.*",
     "muster.hub.*",
 ];
-const DEVICE_PUBLISH: [&str; 5] = [
+const DEVICE_PUBLISH: [&str; 6] = [
     "muster.report.{site}.{device}",
     "muster.presence.{site}.{device}",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.{site}.{device}",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.{site}.{device}",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.{site}.{device}",
+    READ_PACKAGES,
 ];
+/// Reading the bucket `packages` by sequence. Rights cannot depend on the packages that a desired state names: the server reads
+/// no documents.
+const READ_PACKAGES: &str = "$JS.API.DIRECT.GET.OBJ_packages";
+/// Writing packages, and reading them for a list.
+const KEEP_PACKAGES: [&str; 3] = ["$O.packages.C.*", "$O.packages.M.*", READ_PACKAGES];
 const DEVICE_SUBSCRIBE: [&str; 2] = ["_INBOX_{site}_{device}.>", "muster.live.*.{site}.{device}"];
 /// Reports, heartbeats and numbers of the devices of a gateway's sites that speak HTTP.
 const MARGO_PUBLISH: [&str; 6] = [
@@ -361,6 +371,7 @@ impl Role {
                 (vec![&KEEP_PLANS, &[ANSWERS]], vec![&[OWN_INBOX, PLANS_REQUESTS], &DISCOVERY])
             }
             Self::Gateway => (self.asked_by_people(), vec![&[OWN_INBOX]]),
+            Self::Packager => (vec![&KEEP_PACKAGES], vec![&[OWN_INBOX]]),
             Self::Viewer | Self::Approver | Self::Subscriber | Self::Operator => {
                 (self.asked_by_people(), vec![&[OWN_INBOX, LIVE_NOTICES]])
             }

@@ -34,6 +34,8 @@ pub enum Role {
     Scheduler,
     /// The people's side of `muster-gateway`: it reads, and asks for changes on behalf of people who have logged in.
     Gateway,
+    /// A person or program that puts packages into the hub's object store, and removes them.
+    Packager,
     /// A person or program that uses the query service and the views.
     Viewer,
     /// A person or program that approves and rejects operations and waves, with the rights of a viewer beside that.
@@ -46,7 +48,7 @@ pub enum Role {
 
 impl Role {
     /// All of them, the device first.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Device,
         Self::Publisher,
         Self::Ingest,
@@ -58,6 +60,7 @@ impl Role {
         Self::Planner,
         Self::Scheduler,
         Self::Gateway,
+        Self::Packager,
         Self::Viewer,
         Self::Approver,
         Self::Subscriber,
@@ -78,6 +81,7 @@ impl Role {
             Self::Planner => "planner",
             Self::Scheduler => "scheduler",
             Self::Gateway => "gateway",
+            Self::Packager => "packager",
             Self::Viewer => "viewer",
             Self::Approver => "approver",
             Self::Subscriber => "subscriber",
@@ -99,6 +103,7 @@ impl Role {
             Self::Keeper => Account::Readers,
             Self::Planner
             | Self::Gateway
+            | Self::Packager
             | Self::Viewer
             | Self::Approver
             | Self::Subscriber
@@ -166,6 +171,7 @@ mod tests {
             "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.plant7.press-4",
             "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.plant7.press-4",
             "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.plant7.press-4",
+            "$JS.API.DIRECT.GET.OBJ_packages",
             "muster.presence.plant7.press-4",
             "muster.report.plant7.press-4",
         ];
@@ -269,6 +275,8 @@ mod tests {
             ("muster.publisher.*", &[Role::Operator]),
             ("$KV.http_devices.{site}.*", &[Role::Margo]),
             ("$KV.http_devices.*", &[Role::Operator]),
+            ("$O.packages.C.*", &[Role::Packager]),
+            ("$O.packages.M.*", &[Role::Packager]),
             ("$KV.views.>", &[Role::Rollup]),
             ("muster.notice.*", &[Role::Rollup]),
             ("muster.subscription.*", &[Role::Rollup]),

@@ -37,6 +37,7 @@ impl Role {
             | Self::Renewer
             | Self::Keeper
             | Self::Scheduler
+            | Self::Packager
             | Self::Maintainer => (UNLIMITED, UNLIMITED),
         };
         json!({

@@ -8,6 +8,7 @@ use async_nats::Client;
 use muster_bus::Bus;
 use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::desired::DesiredState;
+use muster_contract::packages;
 use muster_contract::subjects::{self, stream};
 use serde_json::json;
 use tokio::time::Instant;
@@ -18,7 +19,7 @@ use super::reader_floods::consumer_request;
 use super::trial::Attack;
 
 /// The streams of the contract, in the order of the bus's topology.
-pub const STREAMS: [&str; 8] = [
+pub const STREAMS: [&str; 9] = [
     stream::DOWNLINK,
     stream::UPLINK,
     stream::PRESENCE,
@@ -27,6 +28,7 @@ pub const STREAMS: [&str; 8] = [
     stream::NOTICES,
     stream::QUARANTINE,
     stream::HTTP_DEVICES,
+    packages::STREAM,
 ];
 /// Pause between two rounds of the tricks.
 const ROUND_PAUSE: Duration = Duration::from_millis(20);

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use muster_agent::package::PackageSettings;
+use muster_agent::package::{PackageSettings, PackageStore};
 use muster_agent::runtime::kubernetes::{KubernetesRuntime, KubernetesSettings};
 use muster_agent::runtime::{Exit, Running, Runtime as _, Started, Unit};
 use muster_contract::canonical::Digest;
@@ -113,7 +113,8 @@ fn runtime(dir: &Path, kubeconfig: &Path, helm: &Path) -> (KubernetesRuntime, mp
         namespace_prefix: "muster-".to_owned(),
     };
     let device = "plant/cluster".parse().unwrap();
-    (KubernetesRuntime::new(device, dir, settings, PackageSettings::default(), sender).unwrap(), exits)
+    let packages = PackageStore::new(dir, PackageSettings::default());
+    (KubernetesRuntime::new(device, dir, settings, packages, sender).unwrap(), exits)
 }
 
 /// A unit of a deployment.

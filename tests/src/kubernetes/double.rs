@@ -43,6 +43,8 @@ struct Objects {
     compacted: u64,
     /// The number of requests to refuse, and the status code.
     refusals: (usize, u16),
+    /// The reason why objects of a path with this part cannot be written.
+    forbidden: Option<(&'static str, &'static str)>,
     /// The other field manager of an object, by path: to apply such an object is a conflict.
     other_managers: BTreeMap<String, String>,
     /// Methods and paths of requests.
@@ -109,6 +111,16 @@ impl ScriptedApi {
     /// Refuses the next requests with a code.
     pub fn refuse_next(&self, count: usize, code: u16) {
         self.shared.objects.lock().unwrap().refusals = (count, code);
+    }
+
+    /// Refuses to write objects whose path has this part, as the API server does for a quota or missing rights.
+    pub fn forbid(&self, part: &'static str, reason: &'static str) {
+        self.shared.objects.lock().unwrap().forbidden = Some((part, reason));
+    }
+
+    /// Allows again what was forbidden.
+    pub fn allow_all(&self) {
+        self.shared.objects.lock().unwrap().forbidden = None;
     }
 
     /// Ends all watches, and compacts the versions from which they would resume: the answer is 410.
@@ -253,6 +265,10 @@ async fn answer(State(shared): State<Shared>, method: Method, uri: Uri, body: By
         if objects.refusals.0 > 0 {
             objects.refusals.0 -= 1;
             return status(objects.refusals.1, "Refused", "the test refuses it");
+        }
+        let is_write = matches!(method, Method::PATCH | Method::PUT | Method::POST);
+        if let Some((_, reason)) = objects.forbidden.filter(|(part, _)| is_write && path.contains(part)) {
+            return status(403, "Forbidden", reason);
         }
     }
     if let Some(found) = discovery(&shared, &path) {

@@ -16,7 +16,7 @@ tried without foreign replies, because HUB is one domain of trust (below).
 |---|---|---|
 | HUB | services: publisher, ingest, rollup, renewer, the planner's scheduler; for an hour a maintainer | all streams |
 | READERS | the keeper | mirrors of LEDGER and of the bucket `views` |
-| PEOPLE | viewers, approvers, subscribers, operators, the planner, gateways | none |
+| PEOPLE | viewers, approvers, subscribers, operators, packagers, the planner, gateways | none |
 | DEVICES | devices; gateways for devices that speak HTTP (role margo) | none |
 | one for each site with a leaf node | the site's server | none; imports what DEVICES imports, for that site alone |
 | system | `muster auth push`, the connection watcher | none |
@@ -50,6 +50,12 @@ holder of that key listen. They drop and count everything else, at `$SRV.…` to
 another, by a note in the header `Muster-On-Behalf-Of` that its own key has signed for the subject and the payload; any other
 request with that header is refused. A gateway may ask for a change only for an operator: what it asks for itself changes
 nothing.
+
+**Packages.** A device reads the bucket `packages` by sequence. Its rights come from its name, and the server does not read
+desired states, so no right can name the packages of one device: every device may read every package, at a site too. A read
+answers with one message, and no device creates a consumer of the bucket, lists it or writes it. A packager writes it, may
+remove every package by rollups, and reaches no other stream
+([decision 0040](../shared/decisions/0040-packages-in-the-hub.md)).
 
 **Headers.** DOWNLINK takes messages of a person (an operator's `muster.credential.*.*`), and so does the bucket `http_devices`
 (`$KV.http_devices.*`, the accepted clients, and a gateway's `$KV.http_devices.{site}.*`). Both

@@ -242,3 +242,36 @@ async fn a_missing_kind_and_a_reserved_namespace_are_named() {
     let error = device.fail(&unit(profile, "line", &text, &[])).await;
     assert!(error.message.contains("kube-system"), "{}", error.message);
 }
+
+#[tokio::test]
+async fn an_exceeded_quota_is_named_and_what_was_begun_can_be_removed() {
+    let (api, device, _dir) = cluster().await;
+    let _controller = api.start_controller();
+    let exceeded = "exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2";
+    api.forbid("/deployments/web", exceeded);
+    let web = manifests("line", &both("1", "web:1"), "30s");
+    let error = device.fail(&web).await;
+    assert_eq!(error.code, code::APPLY_FAILED, "{}", error.message);
+    assert!(error.message.contains(exceeded), "{}", error.message);
+    // Another deployment is untouched, and nothing half-applied stays.
+    let other = manifests("other", &config_map("settings", "a", "1"), "30s");
+    device.start(&other).await;
+    device.remove(&web).await;
+    assert!(api.object(MAP).is_none(), "{:?}", api.paths());
+    api.allow_all();
+    device.start(&web).await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_the_agent_may_not_write_is_named_and_others_run() {
+    let (api, device, _dir) = cluster().await;
+    let denied = "namespaces is forbidden: User agent cannot create resource namespaces";
+    api.forbid("/namespaces/muster-line", denied);
+    let line = manifests("line", &config_map("settings", "a", "1"), "30s");
+    let error = device.fail(&line).await;
+    assert!(error.message.contains(denied), "{}", error.message);
+    let other = manifests("other", &config_map("settings", "a", "1"), "30s");
+    device.start(&other).await;
+    api.allow_all();
+    device.start(&line).await;
+}

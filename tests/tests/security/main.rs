@@ -4,7 +4,7 @@
 //! every reply ([`matrix`]) and with foreign [`replies`] to services, whom [`records`] of changes name, a whole [`fleet`], and
 //! the mirrors that its [`keeper`] keeps, which the [`clients`] of people read in every way; foreign [`receipts`]; the same services
 //! on a cluster ([`clustered`]) and on an [`open`] server; what one reader takes delays no other ([`shares`]); who may
-//! decide about [`rollouts`], who copies a hub ([`backup`]), and what is [`forbidden`] by a list written by hand.
+//! decide about [`rollouts`], who puts and fetches [`packages`], who copies a hub ([`backup`]), and what is [`forbidden`] by a list written by hand.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -25,6 +25,7 @@ mod limits;
 mod matrix;
 mod mirrors;
 mod open;
+mod packages;
 mod plans;
 mod receipts;
 mod records;

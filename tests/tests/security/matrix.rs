@@ -151,7 +151,8 @@ async fn what_each_role_changes_by_any_subject_and_reply_is_the_table_of_rights(
     try_all(&stage, &stage.actor(Role::Keeper), stage.streams()).await;
     stage.hub.mirror().await;
     streams = stage.streams();
-    for role in [Role::Renewer, Role::Scheduler, Role::Publisher, Role::Rollup, Role::Ingest] {
+    for role in [Role::Packager, Role::Renewer, Role::Scheduler, Role::Publisher, Role::Rollup, Role::Ingest]
+    {
         streams = try_all(&stage, &stage.actor(role), streams).await;
     }
     soon("the streams as the contract has them", stage.ingest.converge()).await.unwrap();

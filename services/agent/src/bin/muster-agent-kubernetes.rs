@@ -22,11 +22,11 @@ fn main() -> ExitCode {
     };
     let common = config.common.clone();
     let runtime = move |parts: RuntimeParts<'_>| {
-        let RuntimeParts { config, exits, .. } = parts;
-        if config.runtime != RuntimeKind::Kubernetes {
-            return host_runtime(RuntimeParts { config, exits, ..parts });
+        if parts.config.runtime != RuntimeKind::Kubernetes {
+            return host_runtime(parts);
         }
-        let (device, packages) = (config.device.clone(), config.packages.clone());
+        let RuntimeParts { config, packages, exits, .. } = parts;
+        let device = config.device.clone();
         let runtime = KubernetesRuntime::new(device, &config.data_dir, settings, packages, exits)?;
         Ok(Arc::new(runtime) as Arc<dyn Runtime>)
     };

@@ -53,8 +53,12 @@ impl Cache {
 
     /// The file of a download that has not ended.
     pub(super) fn part(&self, download: &Download) -> PathBuf {
-        let name = download.digest.unwrap_or_else(|| Digest::of_bytes(download.url.as_bytes()));
-        self.path(&name).with_extension(PART)
+        self.part_of(&download.digest.unwrap_or_else(|| Digest::of_bytes(download.url.as_bytes())))
+    }
+
+    /// The file of an unfinished download with a digest.
+    pub(super) fn part_of(&self, digest: &Digest) -> PathBuf {
+        self.path(digest).with_extension(PART)
     }
 
     /// Makes a complete download the archive of its digest.

@@ -75,6 +75,14 @@ pub enum PackageError {
         /// The rule that it breaks.
         rule: String,
     },
+    /// The object of the hub's object store cannot be used.
+    #[error("its package {address} cannot be used: {rule}")]
+    Object {
+        /// The address.
+        address: String,
+        /// The rule that it breaks.
+        rule: String,
+    },
     /// A key for signatures cannot be used.
     #[error("the key {address} for signatures of packages cannot be used: {rule}")]
     Key {

@@ -29,7 +29,7 @@ const REDIRECTS_MAX: u32 = 5;
 /// Bytes that are read at once; the rate limit pauses after each.
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Time between two log lines about one transfer.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 const _: () = assert!(SILENCE_LIMIT.as_secs() >= CONNECT_LIMIT.as_secs());
 

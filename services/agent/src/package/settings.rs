@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+pub use muster_contract::limits::PACKAGE_BYTES_MAX;
+
 use crate::relay::budget::Rate;
 
-/// Largest package, compressed.
-pub const PACKAGE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of the cache, unless the agent's settings say otherwise.
 pub const CACHE_BYTES_DEFAULT: u64 = PACKAGE_BYTES_MAX;
 

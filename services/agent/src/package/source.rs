@@ -1,9 +1,10 @@
-//! Where a package comes from: an archive by https, or an artifact of an OCI registry. Parses the properties of a component;
+//! Where a package comes from: an archive by https, an object of the hub's object store, or an artifact of an OCI registry. Parses the properties of a component;
 //! fetches nothing.
 
 use std::fmt;
 
 use muster_contract::canonical::Digest;
+use muster_contract::packages::ObjectName;
 
 use super::error::PackageError;
 
@@ -18,6 +19,13 @@ pub enum PackageSource {
     Archive {
         /// Its URL.
         url: String,
+        /// The digest that it must have.
+        digest: Option<Digest>,
+    },
+    /// A gzip-compressed tar archive in the hub's object store.
+    Hub {
+        /// Its name.
+        name: ObjectName,
         /// The digest that it must have.
         digest: Option<Digest>,
     },
@@ -37,16 +45,19 @@ pub struct Reference {
 }
 
 impl PackageSource {
-    /// An archive at a URL.
+    /// An archive at a URL, or in the hub's object store (`nats://BUCKET/NAME`).
     ///
     /// # Errors
-    /// It is no https URL, or has a user or password.
+    /// It is neither, or has a user or password.
     pub fn archive(url: &str, digest: Option<Digest>) -> Result<Self, PackageError> {
         let refused = |rule| Err(PackageError::Address { address: shown(url), rule });
+        if let Some(name) = ObjectName::of_address(url) {
+            return name.map_or_else(|error| refused(error.0), |name| Ok(Self::Hub { name, digest }));
+        }
         let Some((scheme, rest)) =
             [HTTPS, HTTP].iter().find_map(|&scheme| Some((scheme, url.strip_prefix(scheme)?)))
         else {
-            return refused("only file:///, https:// and oci:// are");
+            return refused("only file:///, https://, nats:// and oci:// are");
         };
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         if authority.contains('@') {
@@ -94,6 +105,8 @@ impl PackageSource {
         match self {
             Self::Archive { url, digest: None } => url.clone(),
             Self::Archive { url, digest: Some(digest) } => format!("{url} {digest}"),
+            Self::Hub { name, digest: None } => name.address(),
+            Self::Hub { name, digest: Some(digest) } => format!("{} {digest}", name.address()),
             Self::Registry(reference) => reference.to_string(),
         }
     }
@@ -116,6 +129,7 @@ impl fmt::Display for PackageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Archive { url, .. } => f.write_str(&shown(url)),
+            Self::Hub { name, .. } => f.write_str(&name.address()),
             Self::Registry(reference) => reference.fmt(f),
         }
     }
@@ -205,6 +219,8 @@ mod tests {
             ("https://robot:s3cret@dl.example/p", "--package-auth"),
             ("ftp://dl.example/p", "only file:///"),
             ("https:///p", "no host"),
+            ("nats://robot:s3cret@packages/p", "nats://packages/NAME"),
+            ("nats://packages/", "letters, digits"),
         ] {
             let said = PackageSource::archive(url, None).unwrap_err().to_string();
             assert!(said.contains(words) && !said.contains("s3cret"), "{said}");

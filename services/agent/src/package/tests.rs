@@ -1,5 +1,6 @@
 //! Packages are fetched from a server of this process, which does what each test's script says.
 
+mod bad_input;
 mod server;
 
 use std::time::Duration;

@@ -40,7 +40,7 @@ use self::project::ProjectPaths;
 use self::tool::ComposeTool;
 use self::watch::ReadyUnit;
 use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
-use crate::package::{PackageSettings, PackageStore};
+use crate::package::PackageStore;
 
 /// The runtime of profile type `compose`. Dropping it ends its watch and leaves its containers running.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ impl ComposeRuntime {
     pub fn new(
         device: DeviceKey,
         data_dir: &Path,
-        packages: PackageSettings,
+        packages: PackageStore,
         exits: mpsc::Sender<Exit>,
     ) -> Self {
         let leave = CancellationToken::new();
@@ -129,7 +129,7 @@ impl ComposeRuntime {
             engine: Engine::of(&device),
             device,
             tool: OnceCell::new(),
-            packages: PackageStore::new(data_dir, packages),
+            packages,
             exits,
             ready: Mutex::default(),
             watching: OnceCell::new(),

@@ -54,7 +54,7 @@ pub use self::kubeconfig::KubeconfigError;
 use self::observation::WatchPool;
 use self::ready::WatchedUnit;
 use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
-use crate::package::{PackageSettings, PackageStore};
+use crate::package::PackageStore;
 
 /// The folder of the runtime's files below the data directory.
 const FOLDER: &str = "kubernetes";
@@ -151,7 +151,7 @@ impl KubernetesRuntime {
         device: DeviceKey,
         data_dir: &Path,
         settings: KubernetesSettings,
-        packages: PackageSettings,
+        packages: PackageStore,
         exits: mpsc::Sender<Exit>,
     ) -> Result<Self, KubeconfigError> {
         let access = ClusterAccess::read(settings.kubeconfig.as_deref())?;
@@ -163,7 +163,7 @@ impl KubernetesRuntime {
             helm: Helm::new(settings.helm, settings.kubeconfig, helm::home(&root)),
             namespace_prefix: settings.namespace_prefix,
             root,
-            packages: PackageStore::new(data_dir, packages),
+            packages,
             exits,
             ready: Mutex::default(),
             watching: OnceCell::new(),

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use muster_contract::field_path::{place_of, steps};
 use muster_contract::keys::check_keys;
 use muster_contract::plans::{
     InventoryItem, NodeSpec, NodeVolume, PlanDeployRequest, PlanSpec, PlannerErrorBody, Resources,
@@ -17,6 +16,7 @@ use serde_json::Value;
 use crate::ask::AskError;
 use crate::error::CtlError;
 use crate::publish;
+use crate::yaml::line_of;
 
 /// A file, for the place of an error.
 #[derive(Debug)]
@@ -222,12 +222,6 @@ fn joined(place: &str, field: &str) -> String {
 /// The parser's words without the position, which the error has at its beginning.
 fn plain(said: &str) -> String {
     said.split_once(" at line ").map_or(said, |(words, _)| words).to_owned()
-}
-
-/// The line of a field, as `plans[0].applications[1].ports`; of its nearest parent that is there, if it is missing.
-fn line_of(text: &str, field: &str) -> Option<u64> {
-    let source = || Some(serde_norway::Deserializer::from_str(text));
-    place_of(source, &steps(field), |stop| stop.location().map(|at| at.line() as u64))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use muster_agent::package::PackageSettings;
+use muster_agent::package::{PackageSettings, PackageStore};
 use muster_agent::runtime::compose::ComposeRuntime;
 use muster_agent::runtime::{Exit, Running, Runtime, Started, Unit, UnitName, code};
 use muster_contract::DeviceKey;
@@ -125,7 +125,8 @@ impl Drop for Device {
 
 fn runtime(key: &DeviceKey, dir: &Path) -> (ComposeRuntime, mpsc::Receiver<Exit>) {
     let (sender, exits) = mpsc::channel(8);
-    (ComposeRuntime::new(key.clone(), dir, PackageSettings::default(), sender), exits)
+    let packages = PackageStore::new(dir, PackageSettings::default());
+    (ComposeRuntime::new(key.clone(), dir, packages, sender), exits)
 }
 
 /// A service that runs a shell script.

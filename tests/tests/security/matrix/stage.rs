@@ -35,10 +35,11 @@ const REQUESTS: usize = 4;
 /// A request of the API that changes nothing and is answered in its turn.
 const NOTHING_TO_DELETE: &str = "$JS.API.CONSUMER.DELETE.LEDGER.nobody";
 /// A subject of each stream, and who may publish there.
-const BARRIERS: [(Role, &[&str]); 4] = [
+const BARRIERS: [(Role, &[&str]); 5] = [
     (Role::Publisher, &["muster.desired.plant7.press-4", "muster.rollout.web"]),
     (Role::Ingest, &["muster.status.plant7.press-4.web", "muster.rejected.plant7.press-4"]),
     (Role::Rollup, &["$KV.views.fleet", "muster.notice.mine"]),
+    (Role::Packager, &["$O.packages.M.mine"]),
     (Role::Device, &["muster.report.plant7.press-4", "muster.presence.plant7.press-4"]),
 ];
 

@@ -27,6 +27,8 @@ pub(super) enum Answer {
     Challenge,
     /// The end of the connection before any answer.
     Hangup,
+    /// Silence, for longer than a client may wait.
+    Hang,
 }
 
 /// The server.
@@ -120,5 +122,12 @@ fn respond(mut stream: TcpStream, request: &str, answer: Answer, address: Socket
             head(401, format!("content-length: 0\r\n{asked}")).map(drop)
         }
         Answer::Hangup => Ok(()),
+        Answer::Hang => {
+            thread::spawn(move || {
+                thread::sleep(Duration::from_secs(120));
+                drop(stream);
+            });
+            Ok(())
+        }
     }
 }

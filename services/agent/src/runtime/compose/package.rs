@@ -19,7 +19,7 @@ const LOCAL: &str = "file://";
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ComposeFileError {
     #[error(
-        "it names no package: set packageLocation (https://… or file:///…), repository (oci://…), or put the Compose file \
+        "it names no package: set packageLocation (https://…, nats://… or file:///…), repository (oci://…), or put the Compose file \
          into the document (composeFile)"
     )]
     Nowhere,

@@ -22,7 +22,7 @@ const OTHERS: [&str; 3] = ["Kptfile", "kustomization.yaml", "kustomization.yml"]
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PackageFilesError {
     #[error(
-        "it names no package: set repository (oci://…) or packageLocation (https://… or file:///…), or put the manifests into \
+        "it names no package: set repository (oci://…) or packageLocation (https://…, nats://… or file:///…), or put the manifests into \
          the document (manifests)"
     )]
     Nowhere,
