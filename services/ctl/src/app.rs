@@ -155,16 +155,7 @@ async fn ask(
         }
         Command::Watch(args) => return watch::run(session, &args).await,
         Command::Top => Box::pin(top::run(session)).await?,
-        Command::Quarantine(QuarantineCommand::List(args)) => quarantine::list(session, args).await?,
-        Command::Quarantine(QuarantineCommand::Requeue(args)) => {
-            return quarantine::judge(session, QuarantineAction::Requeue, args).await;
-        }
-        Command::Quarantine(QuarantineCommand::Drop(args)) => {
-            return quarantine::judge(session, QuarantineAction::Drop, args).await;
-        }
-        Command::Quarantine(QuarantineCommand::Show { quarantine_seq }) => {
-            quarantine::show(session, quarantine_seq).await?;
-        }
+        Command::Quarantine(command) => return rejected_reports(session, command).await,
         Command::Apply(args) => publish::apply(session, args).await?,
         Command::Remove(args) => {
             publish::remove(session, args.device.resolved()?, args.deployment).await?;
@@ -192,6 +183,21 @@ async fn ask(
         | Command::Version
         | Command::Completions { .. }
         | Command::Complete { .. } => {}
+    }
+    Ok(true)
+}
+
+/// Lists, shows or judges rejected reports.
+async fn rejected_reports(session: &mut Session<'_>, command: QuarantineCommand) -> Result<bool, CtlError> {
+    match command {
+        QuarantineCommand::List(args) => quarantine::list(session, args).await?,
+        QuarantineCommand::Show { quarantine_seq } => quarantine::show(session, quarantine_seq).await?,
+        QuarantineCommand::Requeue(args) => {
+            return quarantine::judge(session, QuarantineAction::Requeue, args).await;
+        }
+        QuarantineCommand::Drop(args) => {
+            return quarantine::judge(session, QuarantineAction::Drop, args).await;
+        }
     }
     Ok(true)
 }

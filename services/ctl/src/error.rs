@@ -15,7 +15,6 @@ use crate::auth::error::AuthError;
 use crate::backup::error::BackupError;
 use crate::config::ConnectionError;
 use crate::login::failure::LoginFailure;
-use crate::packages::PackagesError;
 use crate::reach::ReachError;
 use crate::render::commit::{held_back, refused};
 use crate::render::format::clean_lines;
@@ -151,7 +150,7 @@ pub enum CtlError {
     Backup(#[from] BackupError),
     /// A package is not put, listed or removed.
     #[error(transparent)]
-    Packages(#[from] PackagesError),
+    Packages(Box<dyn std::error::Error + Send + Sync>),
     /// The streams cannot be looked at or changed.
     #[error(
         "cannot look at the streams: on a hub with keys the role maintainer alone may (`muster auth creds maintainer`)"

@@ -70,6 +70,12 @@ pub enum PackagesError {
     Read(#[from] ReadError),
 }
 
+impl From<PackagesError> for CtlError {
+    fn from(error: PackagesError) -> Self {
+        Self::Packages(Box::new(error))
+    }
+}
+
 /// A package of the hub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
