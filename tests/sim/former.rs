@@ -2,9 +2,9 @@
 //! must not send receipts.
 
 use muster_bus::Link;
-use muster_contract::{DeviceKey, SeqRanges, Timestamp};
 use muster_contract::decode;
 use muster_contract::receipt::Receipt;
+use muster_contract::{DeviceKey, SeqRanges, Timestamp};
 use muster_domain::intake::{IntakeState, Rules};
 use muster_ingest::session::{Conditions, Effect, FactAnswer, Input};
 
