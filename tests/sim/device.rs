@@ -310,7 +310,7 @@ impl World {
         let disk = self.devices[device].disk.clone();
         let Some(agent) = &mut self.devices[device].agent else { return };
         let document = match decide(agent.accepted.as_ref(), bytes) {
-            Decision::Accept(document) => document,
+            Decision::Accept(document) => *document,
             Decision::Reject(_) if self.sabotage == Sabotage::ObeysTheOld => decode::parse(bytes).unwrap(),
             // Only DOWNLINK shows whether a document holds.
             Decision::Unchanged | Decision::Reject(_) if !is_stored => return,

@@ -38,6 +38,7 @@ mod profile;
 mod publisher;
 mod quarantine;
 mod relay;
+mod restarts;
 mod retries;
 mod rollup;
 mod rows;

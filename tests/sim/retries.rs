@@ -17,6 +17,7 @@ use super::law::{Lawful, must};
 #[derive(Debug)]
 struct Listed {
     digest: Digest,
+    generation: Generation,
     state: State,
     /// Each component under retry with the time of its first attempt, and the number of attempts.
     retries: BTreeMap<Option<ComponentName>, (Timestamp, u32)>,
@@ -58,7 +59,13 @@ impl Attempted {
         let retries = body.retries.iter();
         let retries = retries.map(|retry| (retry.component.clone(), (retry.since, retry.attempt))).collect();
         self.trials += 1;
-        let mut next = Listed { digest: body.digest, state: body.status.state, retries, trial: self.trials };
+        let mut next = Listed {
+            digest: body.digest,
+            generation: body.generation,
+            state: body.status.state,
+            retries,
+            trial: self.trials,
+        };
         if let Some(before) = self.newest.get(&body.deployment) {
             stays_listed(before, &next, body)?;
             if !before.has_ended(&next) {
@@ -74,7 +81,8 @@ impl Attempted {
 /// A component under retry is listed again, unless it is ready, or another target or the removal replaces this one.
 fn stays_listed(before: &Listed, next: &Listed, body: &StatusBody) -> Lawful {
     let is_leaving = matches!(next.state, State::Removing | State::Removed);
-    if before.digest != next.digest || is_leaving {
+    // A target that was replaced and is back is a new one.
+    if before.digest != next.digest || before.generation < next.generation || is_leaving {
         return Ok(());
     }
     let is_ready = |name: &Option<ComponentName>| {

@@ -331,11 +331,6 @@ fn an_ingest_that_never_doubts_is_seen() {
 }
 
 #[test]
-fn an_ingest_that_proves_its_devices_anew_at_every_start_is_seen() {
-    seen(Sabotage::ProvesAnew, "no restart keeps a silent device fresh");
-}
-
-#[test]
 fn a_relay_that_marks_before_uplink_confirms_is_seen() {
     seen(Sabotage::RelayBreaks(RelayRule::ConfirmedBeforeMarked), MARKED);
 }

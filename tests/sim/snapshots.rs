@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use muster_contract::DeviceKey;
+use muster_contract::decode;
+use muster_contract::desired::DesiredState;
 use muster_domain::intake::IntakeState;
 use serde_json::Value;
 
@@ -81,7 +84,8 @@ impl World {
         let mut whole = IntakeState::new(self.rules(), self.hub.time(self.agenda.now()));
         self.read_ledger(part, &mut whole, 0);
         self.tally.checks += 1;
-        let (seen, wanted) = (state_of(intake), state_of(&whole));
+        let (seen, mut wanted) = (state_of(intake), state_of(&whole));
+        self.forget_deadlines(&seen, &mut wanted);
         // A snapshot leaves out devices that have only a desired state.
         let same =
             |(key, memory): (&String, &Value)| seen.get(key).map_or(is_empty(memory), |it| it == memory);
@@ -94,6 +98,28 @@ impl World {
             let other = other.map(|field| format!("{field}: {}, LEDGER: {}", seen[field], wanted[field]));
             format!("{key}: {}", other.collect::<Vec<_>>().join("; "))
         })
+    }
+
+    /// Removes deadlines of deployments that some document of their device leaves out: an owner forgets them with the document.
+    fn forget_deadlines(&self, seen: &BTreeMap<String, Value>, wanted: &mut BTreeMap<String, Value>) {
+        for (key, memory) in wanted {
+            let key_of = |device: &&super::device::Device| {
+                serde_json::from_str::<DeviceKey>(key).is_ok_and(|key| key == device.key)
+            };
+            let Some(device) = self.devices.iter().find(key_of) else { continue };
+            let documents = &self.hub.desired[self.names[&device.key]];
+            let is_left_out = |id: &String| {
+                let lists = |bytes: &[u8]| {
+                    let document: DesiredState = decode::parse(bytes).unwrap();
+                    document.deployments.iter().any(|entry| entry.id.as_str() == *id)
+                };
+                documents.iter().any(|(bytes, _)| !lists(bytes))
+            };
+            let known = seen.get(key).map(|memory| memory["overdue"].clone()).unwrap_or_default();
+            if let Some(overdue) = memory["overdue"].as_object_mut() {
+                overdue.retain(|id, _| known.get(id).is_some() || !is_left_out(id));
+            }
+        }
     }
 
     /// Saves what is known of the devices; the process may end before it is written.

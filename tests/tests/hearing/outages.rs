@@ -186,7 +186,8 @@ fn question(subject: &str) -> Value {
 }
 
 /// Subjects whose question `{}` is refused here, or whose answer LEDGER itself must give.
-const REFUSED: [&str; 13] = [
+const REFUSED: [&str; 14] = [
+    "muster.notify.missed",
     "muster.query.actions",
     "muster.query.moment",
     "muster.query.digests",

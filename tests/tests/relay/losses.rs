@@ -122,7 +122,8 @@ async fn agent(hub: &Hub, backlog: &Backlog, clock: &ManualClock, supervisor: &S
         heartbeat: Duration::from_millis(500),
         reconnect_max: Duration::from_millis(100),
         uplink_limit: None,
-        poll: Duration::from_secs(1),
+        poll: Some(Duration::from_secs(1)),
+        ping: None,
         schedule: Default::default(),
         retry: muster_agent::reconcile::RetryPolicy {
             min: Duration::from_secs(1),
