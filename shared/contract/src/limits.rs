@@ -42,8 +42,8 @@ pub const DEVICE_MESSAGE_BYTES_MAX: usize = REPORT_BYTES_MAX + REPORT_HEADER_BYT
 pub const HEARTBEAT_BYTES_MAX: usize = 8 * 1024;
 /// Largest package, compressed.
 pub const PACKAGE_BYTES_MAX: u64 = 64 << 20;
-/// Bytes of all packages in the hub's object store; the server refuses more.
-pub const PACKAGES_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of all packages in the hub's object store; the server refuses more, and reserves them: a small hub must have room.
+pub const PACKAGES_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of those that `muster package put` leaves free, so that records of removals find room in a full bucket.
 pub const PACKAGES_BYTES_KEPT: u64 = 1 << 20;
 /// Packages in the hub's object store.

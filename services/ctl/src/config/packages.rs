@@ -18,7 +18,7 @@ Examples:
   muster package list --format json | jq .packages
   muster package remove web-2.3.0.tar.gz
 
-A package has 64 MiB at most, and all together 1 GiB. Exit code 1: a package to remove is not there.";
+A package has 64 MiB at most, and all together 256 MiB. Exit code 1: a package to remove is not there.";
 
 /// `muster package`
 #[derive(Debug, Subcommand)]
