@@ -103,7 +103,12 @@ fn app_1_all_that_is_wrong_with_a_description_is_found_by_field() {
             "missing",
         ),
         ("/deploymentProfiles", json!([]), "deploymentProfiles", "missing"),
-        ("/deploymentProfiles/0/type", json!("quadlet"), "deploymentProfiles[0].type", "is not a type of profile"),
+        (
+            "/deploymentProfiles/0/type",
+            json!("quadlet"),
+            "deploymentProfiles[0].type",
+            "is not a type of profile",
+        ),
         ("/deploymentProfiles/0/components", json!([]), "deploymentProfiles[0].components", "missing"),
         (
             "/deploymentProfiles/0/components/1/name",
