@@ -382,7 +382,7 @@ impl Law {
     pub(crate) fn set_device_back(&mut self, device: usize, epoch: Option<u64>, head: u64) {
         let subject = &mut self.subjects[device];
         subject.accepted = 0;
-        subject.attempted.forget();
+        subject.attempted.set_back();
         subject.forgotten.remove_span(head + 1, u64::MAX);
         subject.history.remove(&0);
         let newest = subject.history.keys().last().copied();

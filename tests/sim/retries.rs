@@ -13,7 +13,7 @@ use muster_contract::{ComponentName, DeploymentId, Generation, State, Timestamp}
 
 use super::law::{Lawful, must};
 
-/// What a device's newest report of a deployment lists.
+/// The retries in the newest report of a deployment that a device has written.
 #[derive(Debug)]
 struct Listed {
     digest: Digest,
@@ -46,12 +46,20 @@ impl Listed {
 pub(crate) struct Attempted {
     newest: BTreeMap<DeploymentId, Listed>,
     trials: u64,
+    /// The device's database was an older copy once: it may write reports of that time between those of now.
+    is_set_back: bool,
 }
 
 impl Attempted {
-    /// The device has lost its memory, or remembers an older state.
+    /// The device has lost its memory.
     pub(crate) fn forget(&mut self) {
         self.newest.clear();
+    }
+
+    /// The device remembers an older state.
+    pub(crate) fn set_back(&mut self) {
+        self.is_set_back = true;
+        self.forget();
     }
 
     /// The device writes a report; returns the trial that it is of.
@@ -67,7 +75,9 @@ impl Attempted {
             trial: self.trials,
         };
         if let Some(before) = self.newest.get(&body.deployment) {
-            stays_listed(before, &next, body)?;
+            if !self.is_set_back {
+                stays_listed(before, &next, body)?;
+            }
             if !before.has_ended(&next) {
                 next.trial = before.trial;
             }

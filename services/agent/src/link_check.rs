@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_device_pings_rarely_and_finds_a_dead_link_within_two_heartbeats() {
+    fn an_idle_device_pings_rarely_and_finds_a_dead_link_in_two_heartbeats() {
         assert_eq!(rare_pings(Duration::from_secs(1)), Duration::from_secs(20));
         for (heartbeat, pings) in [(5, 100), (30, 600), (300, 1_200), (3_600, 14_400)] {
             let heartbeat = Duration::from_secs(heartbeat);

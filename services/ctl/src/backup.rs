@@ -12,8 +12,8 @@ pub mod manifest;
 mod put_back;
 mod save;
 
-use muster_contract::Timestamp;
 use muster_contract::subjects::stream;
+use muster_contract::{Timestamp, packages};
 use muster_service::clock::Clock;
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ use crate::terminal::Terminal;
 
 /// The copied streams in the order of a backup: a stream before those that are written later than it. The views are not
 /// newer than LEDGER, and LEDGER has copied no desired state that DOWNLINK lacks.
-const SAVED: [&str; 7] = [
+const SAVED: [&str; 8] = [
     muster_bus::topology::VIEWS_STREAM,
     stream::LEDGER,
     stream::DOWNLINK,
@@ -36,6 +36,8 @@ const SAVED: [&str; 7] = [
     stream::HTTP_DEVICES,
     // After DOWNLINK and LEDGER: the planner orders again what they lack, and would not know of an instance that PLANS lacks.
     stream::PLANS,
+    // After DOWNLINK: it has the packages that the copied documents name.
+    packages::STREAM,
 ];
 
 /// Data that no backup holds, and who sends it again.

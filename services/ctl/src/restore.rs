@@ -154,7 +154,7 @@ const SOURCES: [Source; 10] = [
     },
     Source {
         name: packages::STREAM,
-        from: "nothing: no backup copies it",
+        from: "nothing: back it up with the others",
         by: "ingest, empty",
         not: "packages: put them again; devices keep those that they have placed",
     },

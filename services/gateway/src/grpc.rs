@@ -18,6 +18,7 @@ mod clusters;
 pub(crate) mod config;
 mod filters;
 mod instances;
+mod limits;
 mod nodes;
 mod notify;
 mod planner;

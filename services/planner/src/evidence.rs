@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn pulses_of_owners_that_never_hear_for_a_lease_are_evidence_for_a_bounded_time() {
+    fn pulses_of_owners_that_never_hear_for_a_lease_are_evidence_for_a_while() {
         let (mut evidence, now) = (Evidence::default(), Instant::now());
         evidence.apply(pulses(1, 0));
         let last = PulseFact::unproven_max(Duration::from_secs(30)).as_secs().cast_signed();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_socket_that_repeats_all_the_time_counts_and_an_idle_one_is_not_looked_at() {
+    async fn only_a_socket_that_repeats_all_the_time_counts() {
         let (mut silence, second) = (UnacknowledgedSince::default(), Duration::from_secs(1));
         let mut look = async |waiting: &[(u64, bool)], written| {
             tokio::time::advance(second).await;

@@ -183,9 +183,9 @@ pub const LEASE: Duration = Duration::from_secs(90);
 pub const PULSES_PER_LEASE: u64 = 3;
 /// How much longer than its lease LEDGER keeps a pulse: a pulse that stopped is still there until the rollup says so.
 pub const PULSE_KEPT_BEYOND_LEASE: Duration = Duration::from_secs(10);
-/// Leases that a partition may be without a current pulse, and the time beyond them, before the hub counts as not hearing it.
+/// Leases that a partition may be without a current pulse before the hub counts as not hearing it.
 pub const UNPROVEN_LEASES: u64 = 2;
-/// See [`UNPROVEN_LEASES`].
+/// Time beyond [`UNPROVEN_LEASES`] before that.
 pub const UNPROVEN_BEYOND_LEASES: Duration = Duration::from_secs(10);
 /// Time in which the bus itself recognises a message id it has seen, on every stream but those that devices write to.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);

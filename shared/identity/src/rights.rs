@@ -78,7 +78,7 @@ const UPDATE_STREAMS: [&str; 20] = [
     "$JS.API.STREAM.UPDATE.PLANS",
 ];
 /// Copying streams out of a server and into one that lacks them, for `muster backup` and `muster restore --from`.
-const COPY_STREAMS: [&str; 16] = [
+const COPY_STREAMS: [&str; 18] = [
     "$JS.API.STREAM.SNAPSHOT.DOWNLINK",
     "$JS.API.STREAM.SNAPSHOT.LEDGER",
     "$JS.API.STREAM.SNAPSHOT.KV_views",
@@ -86,6 +86,7 @@ const COPY_STREAMS: [&str; 16] = [
     "$JS.API.STREAM.SNAPSHOT.QUARANTINE",
     "$JS.API.STREAM.SNAPSHOT.KV_http_devices",
     "$JS.API.STREAM.SNAPSHOT.PLANS",
+    "$JS.API.STREAM.SNAPSHOT.OBJ_packages",
     "$JS.SNAPSHOT.ACK.>",
     "$JS.API.STREAM.RESTORE.DOWNLINK",
     "$JS.API.STREAM.RESTORE.LEDGER",
@@ -94,6 +95,7 @@ const COPY_STREAMS: [&str; 16] = [
     "$JS.API.STREAM.RESTORE.QUARANTINE",
     "$JS.API.STREAM.RESTORE.KV_http_devices",
     "$JS.API.STREAM.RESTORE.PLANS",
+    "$JS.API.STREAM.RESTORE.OBJ_packages",
     "$JS.SNAPSHOT.RESTORE.>",
 ];
 const READ_DESIRED: [&str; 4] = [

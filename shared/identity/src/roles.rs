@@ -271,7 +271,8 @@ mod tests {
             ("muster.inventory.>", &[Role::Scheduler]),
             ("muster.planner.operation-approve", &[Role::Approver]),
             ("muster.planner.operation-reject", &[Role::Approver]),
-            ("muster.planner.*", &[Role::Operator]),
+            // The planner refuses a gateway that asks for nobody.
+            ("muster.planner.*", &[Role::Gateway, Role::Operator]),
             ("muster.publisher.*", &[Role::Operator]),
             ("$KV.http_devices.{site}.*", &[Role::Margo]),
             ("$KV.http_devices.*", &[Role::Operator]),

@@ -342,7 +342,7 @@ async fn each_refusal_over_grpc_has_its_status_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_the_planner_makes_needless_are_unimplemented_with_the_reason() {
+async fn calls_that_the_planner_makes_needless_say_why_they_are_unimplemented() {
     let stage = Stage::start(&[]).await;
     let mut to = stage.clients.instances.clone();
     let refused = [

@@ -67,7 +67,7 @@ async fn a_client_without_an_accepted_certificate_learns_nothing_over_grpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_no_operator_changes_nothing_over_grpc_and_no_field_names_the_caller() {
+async fn over_grpc_operators_alone_change_and_no_field_names_the_caller() {
     let stage = Stage::start(&[]).await;
     let own = &stage.authority;
     for role in ["viewer", "subscriber", "approver"] {

@@ -58,7 +58,7 @@ async fn running() -> Stage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n07_a_grpc_client_gets_the_present_state_first_then_each_change_and_the_end() {
+async fn n07_a_grpc_client_gets_the_present_state_then_each_change_and_the_end() {
     let mut stage = running().await;
     let mut whole = open(&stage.clients, group("whole", "web")).await.unwrap();
     until_value(&mut whole, StatusValue::Ready).await;

@@ -64,7 +64,7 @@ async fn every_link_of_the_pages_leads_to_a_page_that_runs_nothing_inline() {
 async fn the_first_screen_shows_a_moment_of_the_past() {
     let (system, addr) = served().await;
     let page = system
-        .eventually("the past is rebuilt", async || match get(addr, "/?at=0s").await {
+        .eventually("the past is rebuilt", async || match get(addr, "/?at=now").await {
             Ok(page) if page.status == 200 => Ok(page),
             other => Err(format!("{other:?}")),
         })

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::start::{CALL_TIMEOUT, CALLS_MAX};
+use super::limits::{CALL_TIMEOUT, CALLS_MAX};
 use crate::listener::Peer;
 use crate::login::account::Account;
 use crate::margo::svid::{only_uri, signs_certificates};
@@ -40,7 +40,7 @@ const GRPC_STATUS: &str = "grpc-status";
 
 /// The person who calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Caller {
+pub(super) struct GrpcCaller {
     /// The person, with the role of the certificate.
     pub person: OnBehalfOf,
     /// The begin of the certificate's validity: Unix seconds.
@@ -49,7 +49,7 @@ pub(super) struct Caller {
 
 /// The state of the middleware.
 #[derive(Clone)]
-pub(super) struct Guard {
+pub(super) struct CallGuard {
     /// The trust domain of certificates.
     pub domain: Arc<str>,
     /// The account of people, whose revocations count; none on a hub without credentials.
@@ -62,8 +62,8 @@ pub(super) struct Guard {
     pub metrics: Metrics,
 }
 
-/// Adds the [`Caller`] to a call, or refuses it.
-pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+/// Adds the [`GrpcCaller`] to a call, or refuses it.
+pub(super) async fn guard(State(guard): State<CallGuard>, request: Request, next: Next) -> Response {
     let answered = guard.answer(request, next).await;
     let response = answered.unwrap_or_else(|status| status.into_http::<Body>());
     let is_error = response.headers().get(GRPC_STATUS).is_some_and(|code| code != "0");
@@ -74,7 +74,7 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     response
 }
 
-impl Guard {
+impl CallGuard {
     async fn answer(&self, mut request: Request, next: Next) -> Result<Response, Status> {
         let caller = self.caller(request.extensions().get::<Peer>())?;
         check_role(&caller, request.uri().path())?;
@@ -89,9 +89,9 @@ impl Guard {
         timeout(CALL_TIMEOUT, next.run(request)).await.map_err(late)
     }
 
-    fn caller(&self, peer: Option<&Peer>) -> Result<Caller, Status> {
+    fn caller(&self, peer: Option<&Peer>) -> Result<GrpcCaller, Status> {
         let certificate = peer.and_then(|peer| peer.certificates.first());
-        let caller = certificate.and_then(|certificate| Caller::of(certificate, &self.domain));
+        let caller = certificate.and_then(|certificate| GrpcCaller::of(certificate, &self.domain));
         let domain = &self.domain;
         let refused = || {
             Status::unauthenticated(format!(
@@ -107,7 +107,7 @@ impl Guard {
     ///
     /// # Errors
     /// It is.
-    pub(super) fn check(&self, caller: &Caller) -> Result<(), Status> {
+    pub(super) fn check(&self, caller: &GrpcCaller) -> Result<(), Status> {
         let Some(account) = &self.account else { return Ok(()) };
         if account.known(self.clock.now()).is_revoked(&caller.person.key, caller.issued) {
             return Err(Status::unauthenticated("the key of the certificate's person is revoked"));
@@ -120,12 +120,12 @@ impl Guard {
 ///
 /// # Errors
 /// The call did not pass the middleware.
-pub(super) fn split<T>(request: tonic::Request<T>) -> Result<(Arc<Caller>, T), Status> {
-    let caller = request.extensions().get::<Arc<Caller>>().cloned();
+pub(super) fn split<T>(request: tonic::Request<T>) -> Result<(Arc<GrpcCaller>, T), Status> {
+    let caller = request.extensions().get::<Arc<GrpcCaller>>().cloned();
     Ok((caller.ok_or_else(|| Status::unauthenticated("the call has no caller"))?, request.into_inner()))
 }
 
-fn check_role(caller: &Caller, path: &str) -> Result<(), Status> {
+fn check_role(caller: &GrpcCaller, path: &str) -> Result<(), Status> {
     let call = path.rsplit('/').next().unwrap_or_default();
     let (name, role, needed) = (caller.person.label(), &caller.person.role, Role::Operator.as_str());
     if READS.contains(&call) || role == needed {
@@ -134,7 +134,7 @@ fn check_role(caller: &Caller, path: &str) -> Result<(), Status> {
     Err(Status::permission_denied(format!("{name} has the role {role}, and {call} needs the role {needed}")))
 }
 
-impl Caller {
+impl GrpcCaller {
     /// The person that a certificate names; `None` if it names none of the trust domain, or signs certificates.
     fn of(certificate: &CertificateDer<'_>, domain: &str) -> Option<Self> {
         let uri = only_uri(certificate).filter(|_| !signs_certificates(certificate))?;
@@ -167,12 +167,12 @@ mod tests {
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
     }
 
-    fn caller(uris: &[&str]) -> Option<Caller> {
-        Caller::of(&certificate(uris, |_| ()), "example.org")
+    fn caller(uris: &[&str]) -> Option<GrpcCaller> {
+        GrpcCaller::of(&certificate(uris, |_| ()), "example.org")
     }
 
     #[test]
-    fn a_certificate_names_one_person_of_the_trust_domain_with_a_role_of_people() {
+    fn a_certificate_names_one_person_of_the_trust_domain_and_a_role() {
         let anna = caller(&["spiffe://example.org/muster/operator/anna"]).unwrap();
         assert_eq!((anna.person.label(), anna.person.role.as_str()), ("anna", "operator"));
         assert_eq!(anna.issued, 1_772_582_400, "2026-03-04");
@@ -204,7 +204,7 @@ mod tests {
             params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
             params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         });
-        assert_eq!(Caller::of(&authority, "example.org"), None);
+        assert_eq!(GrpcCaller::of(&authority, "example.org"), None);
     }
 
     #[test]

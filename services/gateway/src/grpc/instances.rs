@@ -19,7 +19,7 @@ use muster_proto::proto::mrds::ledger::metainstance::{
 };
 use tonic::{Request, Response, Status};
 
-use super::caller::{Caller, split};
+use super::caller::{GrpcCaller, split};
 use super::filters::{Identity, metadata, parsed, part, passes_state};
 use super::planner::Planner;
 use super::records;
@@ -59,7 +59,7 @@ impl Instances {
 
     async fn decide(
         &self,
-        caller: &Caller,
+        caller: &GrpcCaller,
         verb: &'static str,
         of: Option<Metadata>,
         operation: &str,

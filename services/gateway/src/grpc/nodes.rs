@@ -17,7 +17,7 @@ use muster_proto::proto::mrds::ledger::node::{
 };
 use tonic::{Request, Response, Status};
 
-use super::caller::{Caller, split};
+use super::caller::{GrpcCaller, split};
 use super::filters::{Identity, inventory, is_within, metadata, parsed, part, passes_state};
 use super::planner::Planner;
 use super::records;
@@ -58,7 +58,7 @@ impl Nodes {
 
     async fn disrupt(
         &self,
-        caller: &Caller,
+        caller: &GrpcCaller,
         of: Option<Metadata>,
         id: String,
         verb: DisruptionVerb,
@@ -76,7 +76,7 @@ impl Nodes {
     /// Changes the capabilities of a node, of which a request of the planner has all.
     async fn change_capabilities(
         &self,
-        caller: &Caller,
+        caller: &GrpcCaller,
         of: Option<Metadata>,
         change: impl FnOnce(&mut Vec<CapabilityName>) -> Result<(), Status>,
     ) -> Result<Response<UpdateNodeResponse>, Status> {

@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use super::caller::{Caller, Guard, split};
+use super::caller::{CallGuard, GrpcCaller, split};
 use super::refusals::{invalid, of_problem};
 use crate::people::People;
 use crate::people::emco::named::{Subject, watched};
@@ -49,18 +49,18 @@ type Registrations = Arc<Mutex<HashMap<RegistrationKey, CancellationToken>>>;
 /// The service.
 pub(super) struct Notifier {
     people: People,
-    guard: Guard,
+    guard: CallGuard,
     stop: CancellationToken,
     open: Registrations,
 }
 
 impl Notifier {
     /// The service over the polled questions of people. `stop` ends all streams.
-    pub(super) fn new(people: People, guard: Guard, stop: CancellationToken) -> Self {
+    pub(super) fn new(people: People, guard: CallGuard, stop: CancellationToken) -> Self {
         Self { people, guard, stop, open: Registrations::default() }
     }
 
-    fn register(&self, caller: &Caller, id: &str) -> Result<Registration, Status> {
+    fn register(&self, caller: &GrpcCaller, id: &str) -> Result<Registration, Status> {
         if id.is_empty() || id.len() > CLIENT_ID_BYTES_MAX {
             return Err(invalid("clientId", format!("must have 1 to {CLIENT_ID_BYTES_MAX} bytes")));
         }
@@ -98,8 +98,8 @@ impl Drop for Registration {
 /// The messages of one client.
 struct Messages {
     people: People,
-    guard: Guard,
-    caller: Arc<Caller>,
+    guard: CallGuard,
+    caller: Arc<GrpcCaller>,
     notices: Notices,
     registration: Registration,
     ends: Instant,

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tonic::Status;
 
-use super::caller::Caller;
+use super::caller::GrpcCaller;
 use super::refusals::{invalid, not_made, refused};
 use crate::login;
 
@@ -50,7 +50,7 @@ impl Planner {
     /// The planner refuses it, or does not answer.
     pub(super) async fn change<T: Serialize, R: DeserializeOwned>(
         &self,
-        caller: &Caller,
+        caller: &GrpcCaller,
         verb: &'static str,
         request: &T,
     ) -> Result<R, Status> {
@@ -63,7 +63,7 @@ impl Planner {
     /// As [`Self::change`]; one of the name exists already.
     pub(super) async fn create<T: Serialize, R: DeserializeOwned>(
         &self,
-        caller: &Caller,
+        caller: &GrpcCaller,
         verb: &'static str,
         request: &T,
     ) -> Result<R, Status> {
@@ -146,7 +146,7 @@ impl Planner {
 
     async fn request<T: Serialize, R: DeserializeOwned>(
         &self,
-        caller: &Caller,
+        caller: &GrpcCaller,
         verb: &'static str,
         request: &T,
     ) -> Result<R, AskError> {

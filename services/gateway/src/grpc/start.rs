@@ -21,11 +21,12 @@ use rustls::{Error, RootCertStore, ServerConfig, version};
 use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
-use super::caller::{Guard, guard};
+use super::caller::{CallGuard, guard};
 use super::capabilities::Capabilities;
 use super::clusters::Clusters;
 use super::config::GrpcConfig;
 use super::instances::Instances;
+use super::limits::{CALL_TIMEOUT, CALLS_MAX};
 use super::nodes::Nodes;
 use super::notify::Notifier;
 use super::planner::Planner;
@@ -38,10 +39,6 @@ use crate::metrics::Metrics;
 use crate::people::People;
 use crate::tls::{self, KeyPair, TlsError};
 
-/// Most calls under way at once.
-pub(super) const CALLS_MAX: usize = 256;
-/// Time for the answer of a call, and for the first message of a stream.
-pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest message of a client, in bytes: a plan is far shorter.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 /// Longest message of an answer, in bytes: gRPC's clients take no longer one unless they are told to.
@@ -92,7 +89,7 @@ impl GrpcListener {
         let addr = listener.local_addr().map_err(bind)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (account, signer) = account.unzip();
-        let guard = Guard {
+        let guard = CallGuard {
             domain: domain.into(),
             account,
             clock: Arc::clone(&clock),
@@ -117,7 +114,7 @@ macro_rules! bounded {
     };
 }
 
-fn router(planner: Planner, notifier: Notifier, state: Guard) -> Router {
+fn router(planner: Planner, notifier: Notifier, state: CallGuard) -> Router {
     let routes = Routes::new(bounded!(ClustersServer, Clusters(planner.clone())))
         .add_service(bounded!(ComputeCapabilitiesServer, Capabilities(planner.clone())))
         .add_service(bounded!(NodesServer, Nodes(planner.clone())))

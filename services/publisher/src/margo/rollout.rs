@@ -240,8 +240,8 @@ waves:
             ),
             (format!("{GOOD}blueGreen: true\n"), "fleet/rollout.yaml:7: blueGreen: is not a field here"),
             (
-                format!("{GOOD}retries: {{max: 2, backoff: 9s}}\n"),
-                "fleet/rollout.yaml:7: retries.backoff: is not a field",
+                format!("{GOOD}retries: {{max: 2, delay: 9s}}\n"),
+                "fleet/rollout.yaml:7: retries.delay: is not a field",
             ),
             (
                 format!("{GOOD}deadlines: {{devices: 5m}}\n"),

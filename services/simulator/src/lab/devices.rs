@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_files_for_margos_devices_are_made_once_and_keys_are_for_their_owner_alone() {
+    async fn files_for_margos_devices_are_made_once_and_keys_are_for_the_owner() {
         let dir = tempfile::tempdir().unwrap();
         let lab = Lab { dir: dir.path().to_owned() };
         folder(&dir.path().join("vault")).unwrap();

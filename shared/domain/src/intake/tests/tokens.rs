@@ -91,7 +91,7 @@ fn an_end_that_the_renewer_reported_is_known_and_its_renewal_follows() {
 }
 
 #[test]
-fn a_renewed_token_that_the_device_never_fetches_hides_the_end_for_hours_at_most() {
+fn a_renewed_token_that_nobody_fetches_hides_the_end_for_hours_at_most() {
     let mut hub = Hub::new();
     hub.beat_at(28 * DAY, Some(FIRST));
     hub.renewer_reports(IncidentKind::TokenRenewed { ends_at: at(SECOND.1) });

@@ -10,7 +10,7 @@ use crate::people::emco::watched::WatchedStatus;
 use crate::people::watch::topics::{Known, Topic};
 use crate::problem::Problem;
 
-/// What a client learns next.
+/// The next message to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The notification as JSON.
