@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -26,7 +25,7 @@ use super::capabilities::Capabilities;
 use super::clusters::Clusters;
 use super::config::GrpcConfig;
 use super::instances::Instances;
-use super::limits::{CALL_TIMEOUT, CALLS_MAX};
+use super::limits::CALLS_MAX;
 use super::nodes::Nodes;
 use super::notify::Notifier;
 use super::planner::Planner;
