@@ -11,7 +11,12 @@ use muster_contract::canonical::Digest;
 use muster_contract::fact::{DeadlineFact, DeadlineKind, StatusFact};
 use muster_contract::{ComponentName, DeploymentId, Generation, State, Timestamp};
 
+use super::agenda::{Millis, SECOND};
 use super::law::{Lawful, must};
+
+/// How much later a deadline may begin: reports of one trial reach the hub in any order, and it counts from the first that LEDGER
+/// learns of.
+const SLACK: Millis = SECOND;
 
 /// The retries in the newest report of a deployment that a device has written.
 #[derive(Debug)]
@@ -149,7 +154,8 @@ impl StartOfTrials {
         let received = trial.and_then(|trial| self.received.get(&(id.clone(), trial)));
         let of_target = received.into_iter().flatten().filter(|(of, _)| *of >= fact.generation);
         let first = of_target.map(|(_, at)| *at).min().filter(|_| !has_clock_steps);
-        let is_in_time = first.is_none_or(|first| fact.since <= first);
+        let is_in_time =
+            first.is_none_or(|first| fact.since.as_millisecond() - first.as_millisecond() <= SLACK);
         must(is_in_time, "a deadline counts from the first attempt", || {
             format!("{id} {fact:?}, and the first report is of {first:?}")
         })

@@ -255,12 +255,10 @@ async fn a_plan_lives_from_its_node_to_a_running_instance_and_back_over_grpc() {
 
     let plan = stage.deploy("r1", 1).await.unwrap();
     assert_eq!(plan.deployments[0].payload_coordinates[0].coordinates["version"], "r1");
-    let waiting = stage.instance("the instance is placed", |one| !one.runtime_instances.is_empty()).await;
-    assert_eq!(
-        runtime_state(&waiting),
-        Some(RuntimeInstanceState::RuntimeStatePending),
-        "before the approval"
-    );
+    // Until the planner has heard the node, the state is unknown.
+    let is_pending =
+        |one: &MetaInstance| runtime_state(one) == Some(RuntimeInstanceState::RuntimeStatePending);
+    let waiting = stage.instance("the instance waits for its approval", is_pending).await;
     assert_eq!((waiting.deployment_plan_id.as_str(), waiting.deployment_id.as_str()), (PLAN, "r1"));
     assert_eq!(waiting.runtime_instances[0].node_id, "kind/worker");
     stage.approve(OperationType::Create).await;

@@ -181,6 +181,7 @@ fn what_restore_says_is_on_record() {
         hidden(),
         present(3),
         present(1),
+        present(4),
         missing(),
         missing(),
         present(2),

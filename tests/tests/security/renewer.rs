@@ -119,7 +119,8 @@ async fn without_a_renewer_a_device_announces_the_end_of_its_token_itself() {
         .await
         .unwrap();
     assert_eq!(incidents().await, []);
-    assert!(agent.status().contains("token      ends at"), "{}", agent.status());
+    let status = async || agent.status();
+    until("the token in the status", status, |status| status.contains("token      ends at")).await;
 
     // Nobody has renewed it for long.
     agent.accept(&hub, &token_of(&hub, &agent, 3 * 60 * 60, 600));

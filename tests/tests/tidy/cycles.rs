@@ -148,7 +148,7 @@ fn a_cycle_of_modules_is_a_parent_with_its_children() {
     let sources = tree::sources();
     for root in roots(&sources) {
         let modules = modules(&sources, &root);
-        assert!(modules.len() > 1, "{root} has no modules");
+        assert!(!modules.is_empty(), "{root} has no code");
         let cycles = cycles(&modules);
         assert!(cycles.is_empty(), "{root}: {cycles:?}");
     }
