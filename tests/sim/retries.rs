@@ -106,7 +106,7 @@ fn stays_listed(before: &Listed, next: &Listed, body: &StatusBody) -> Lawful {
     };
     let lost = before.retries.iter().find(|(name, (since, attempt))| match next.retries.get(*name) {
         Some((again, attempts)) => again != since || attempts < attempt,
-        None => !is_ready(*name),
+        None => !is_ready(name),
     });
     must(lost.is_none(), "a retry is in every report until a success has held", || {
         format!("{} listed {lost:?}, and then {body:?}", body.deployment)

@@ -170,7 +170,7 @@ mod tests {
             Heartbeat { unsent: 1, ..beat.clone() },
             Heartbeat { storing: false, ..beat.clone() },
             Heartbeat { token: Some(term), ..beat.clone() },
-            Heartbeat { oldest_unsent_at: Some(Timestamp::UNIX_EPOCH), ..beat.clone() },
+            Heartbeat { oldest_unsent_at: Some(Timestamp::UNIX_EPOCH), ..beat },
         ] {
             assert_eq!(unusual.to_short_bytes(), None, "{unusual:?}");
         }

@@ -16,7 +16,7 @@ use serde_json::Value;
 /// The intent of an operation that a person requested.
 const USER: &str = "User";
 
-fn metadata(id: impl ToString, version: u64) -> Option<Metadata> {
+fn metadata(id: &impl ToString, version: u64) -> Option<Metadata> {
     Some(Metadata { id: id.to_string(), version })
 }
 
