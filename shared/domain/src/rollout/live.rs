@@ -1,5 +1,5 @@
 //! A rollout with incremental counts: a fact changes one row and the counts of its wave, and a judgement reads only counts. It
-//! returns the state that [`state`](super::state) returns for the same targets; a test compares the two under random facts.
+//! returns the state that [`state`](super::state()) returns for the same targets; a test compares the two under random facts.
 //!
 //! A judgement reads all targets only for a step that names some of them, or if the rollout has a policy for devices that are not
 //! heard or past a deadline, and there are some.
