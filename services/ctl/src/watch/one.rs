@@ -8,7 +8,7 @@ use muster_contract::DeploymentId;
 use muster_contract::notify::{Subscription, TellOn};
 use muster_contract::query::ErrorCode;
 use tokio::sync::watch;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
 use super::REDRAW;
 use super::gate::Goal;
@@ -25,6 +25,8 @@ use crate::session::Session;
 const WINDOW_MS: u64 = 500;
 /// How long a watch without a name is kept after its program has gone.
 const LEASE_SECONDS: u64 = 60;
+/// How long the end by Ctrl-C may wait for the confirmation of what was shown.
+const LAST_CONFIRMATION: Duration = Duration::from_secs(2);
 
 /// Follows a deployment. False if it ended with a verdict that counts as failed, or no notice follows.
 ///
@@ -151,7 +153,11 @@ async fn follow(
                 session.terminal.print_note(&format!("muster: {}\n", goal.over(screen.verdict)));
                 return Ok(true);
             }
-            _ = &mut interrupted => return Ok(!goal.is_any()),
+            _ = &mut interrupted => {
+                // A named watch that comes back goes on after what was shown.
+                _ = timeout(LAST_CONFIRMATION, notices.confirm()).await;
+                return Ok(!goal.is_any());
+            }
         }
     };
     tokio::select! {
