@@ -113,24 +113,7 @@ fn entry(deployment: &str, state: State) -> NewReport {
 }
 
 fn profile() -> Profile {
-    Profile {
-        devices: 1,
-        sites: 1,
-        partitions: 1,
-        history: 0,
-        share: 3,
-        deployments: 1,
-        storm: END,
-        edits_every: END,
-        outbox_rows: 100_000,
-        latency: 20,
-        uplink_limit: None,
-        batches: false,
-        tick: SECOND,
-        deadline: None,
-        failures: false,
-        faults: Vec::new(),
-    }
+    Profile { share: 3, batches: false, ..Profile::scripted(1, END) }
 }
 
 fn prepare(sabotage: Sabotage) -> World {

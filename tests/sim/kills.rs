@@ -7,7 +7,6 @@
 use fastrand::Rng;
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{Fact, QuarantineFact};
-use muster_contract::limits::UPLINK_SHARE;
 use muster_contract::query::Output;
 use muster_ingest::session::OrderRule;
 use serde_json::{Value, json};
@@ -129,24 +128,7 @@ fn script() -> Vec<(Millis, usize, Value)> {
 }
 
 fn profile() -> Profile {
-    Profile {
-        devices: DEVICES,
-        sites: 1,
-        partitions: 1,
-        history: 0,
-        share: UPLINK_SHARE as usize,
-        deployments: 1,
-        storm: END,
-        edits_every: END,
-        outbox_rows: 100_000,
-        latency: 20,
-        uplink_limit: None,
-        batches: true,
-        tick: SECOND,
-        deadline: None,
-        failures: false,
-        faults: Vec::new(),
-    }
+    Profile::scripted(DEVICES, END)
 }
 
 /// The world of the script: every device is connected and sends heartbeats.

@@ -52,9 +52,9 @@ struct ReportedState {
     deployment: DeploymentId,
     generation: Generation,
     state: State,
-    /// It lists a crash loop.
+    /// The report lists a crash loop.
     in_loop: bool,
-    /// The trial that it is of, among those of its device; none where the law did not see it written.
+    /// The report's trial; `None` if the law did not see the device write the report.
     trial: Option<u64>,
 }
 

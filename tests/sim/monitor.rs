@@ -1,6 +1,6 @@
 //! The hub's own reception: a rollup compares each partition's pulse with LEDGER's time and says in LEDGER that it stopped or
-//! resumed. The decision is the rollup's own; here are its looks, and the laws that a pulse cannot be missing unsaid, and that no
-//! silent device stays fresh, whatever becomes of ingest.
+//! resumed. The decision is the rollup's own; this module runs its checks. It has the laws that a pulse cannot be missing unsaid,
+//! and that no silent device stays fresh, whatever becomes of ingest.
 
 use muster_contract::Timestamp;
 use muster_contract::fact::{Fact, Hearing, HearingFact, PulseFact};
@@ -20,7 +20,7 @@ const LOOK_EVERY: Millis = 6 * SECOND;
 /// How long a look and the fact that follows may take beyond the pulse's lease.
 const SAID_WITHIN: Millis = 4 * LOOK_EVERY;
 
-/// Beyond all leases: two looks of ingest at what has passed, steps of its clock that count as none, and facts on their way.
+/// Beyond all leases: two ticks of ingest, steps of its clock that count as none, and facts on their way.
 const SILENCE_GRACE: Millis = 20 * SECOND;
 
 /// A partition's reception as LEDGER records it.

@@ -133,9 +133,9 @@ pub(crate) struct Profile {
     pub(crate) uplink_limit: Option<Rate>,
     /// Whether receipts say that the hub reads batches.
     pub(crate) batches: bool,
-    /// Time between two looks of ingest at what has passed.
+    /// Time between two ticks of ingest.
     pub(crate) tick: Millis,
-    /// The time limit of a deployment, if it is another than the contract's: all worlds are shorter than that.
+    /// The deadline of a deployment; `None` for the contract's default, which is longer than any world.
     pub(crate) deadline: Option<Millis>,
     /// Whether workloads fail to start now and then.
     pub(crate) failures: bool,
@@ -144,6 +144,28 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
+    /// A world of one partition for a script: without faults, edits and history until `end`.
+    pub(crate) const fn scripted(devices: usize, end: Millis) -> Self {
+        Self {
+            devices,
+            sites: 1,
+            partitions: 1,
+            history: 0,
+            share: UPLINK_SHARE as usize,
+            deployments: 1,
+            storm: end,
+            edits_every: end,
+            outbox_rows: 100_000,
+            latency: 20,
+            uplink_limit: None,
+            batches: true,
+            tick: SECOND,
+            deadline: None,
+            failures: false,
+            faults: Vec::new(),
+        }
+    }
+
     /// Whether outboxes are so small that devices have to make room.
     pub(crate) const fn is_short_of_room(&self) -> bool {
         self.outbox_rows < 1_000

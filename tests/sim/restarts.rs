@@ -1,7 +1,6 @@
 //! Restarts ingest within each lease while the only device is silent: what readers of LEDGER believe must not outlast the law.
 
 use fastrand::Rng;
-use muster_contract::limits::UPLINK_SHARE;
 use serde_json::json;
 
 use super::agenda::{MINUTE, Millis, SECOND};
@@ -17,25 +16,7 @@ const END: Millis = 14 * MINUTE;
 const RESTARTS: u32 = 60;
 
 fn run(sabotage: Sabotage) -> Lawful {
-    let profile = Profile {
-        devices: 1,
-        sites: 1,
-        partitions: 1,
-        history: 0,
-        share: UPLINK_SHARE as usize,
-        deployments: 1,
-        storm: END,
-        edits_every: END,
-        outbox_rows: 100_000,
-        latency: 20,
-        uplink_limit: None,
-        batches: true,
-        tick: SECOND,
-        deadline: None,
-        failures: false,
-        faults: Vec::new(),
-    };
-    let mut world = World::of(Rng::with_seed(1), profile, sabotage, false);
+    let mut world = World::of(Rng::with_seed(1), Profile::scripted(1, END), sabotage, false);
     world.devices[0].connection = Some(1);
     let beat = json!({ "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": 1, "head": 0, "unsent": 0,
         "generation": 0, "agentVersion": "1" });

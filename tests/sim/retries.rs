@@ -14,8 +14,7 @@ use muster_contract::{ComponentName, DeploymentId, Generation, State, Timestamp}
 use super::agenda::{Millis, SECOND};
 use super::law::{Lawful, must};
 
-/// How much later a deadline may begin: reports of one trial reach the hub in any order, and it counts from the first that LEDGER
-/// learns of.
+/// How much later than the first report of its trial a deadline may begin: LEDGER learns of reports in any order.
 const SLACK: Millis = SECOND;
 
 /// The retries in the newest report of a deployment that a device has written.
@@ -26,6 +25,8 @@ struct Listed {
     state: State,
     /// Each component under retry with the time of its first attempt, and the number of attempts.
     retries: BTreeMap<Option<ComponentName>, (Timestamp, u32)>,
+    /// The components that are ready.
+    ready: BTreeSet<ComponentName>,
     trial: u64,
 }
 
@@ -71,12 +72,14 @@ impl Attempted {
     pub(crate) fn told(&mut self, body: &StatusBody) -> Lawful<u64> {
         let retries = body.retries.iter();
         let retries = retries.map(|retry| (retry.component.clone(), (retry.since, retry.attempt))).collect();
+        let ready = body.components.iter().filter(|component| component.state == State::Installed);
         self.trials += 1;
         let mut next = Listed {
             digest: body.digest,
             generation: body.generation,
             state: body.status.state,
             retries,
+            ready: ready.map(|component| component.name.clone()).collect(),
             trial: self.trials,
         };
         if let Some(before) = self.newest.get(&body.deployment) {
@@ -93,7 +96,7 @@ impl Attempted {
     }
 }
 
-/// A component under retry is listed again, unless it is ready, or another target or the removal replaces this one.
+/// A component under retry is listed again, unless it was and is ready, or another target or the removal replaces this one.
 fn stays_listed(before: &Listed, next: &Listed, body: &StatusBody) -> Lawful {
     let is_leaving = matches!(next.state, State::Removing | State::Removed);
     // A target that was replaced and is back is a new one.
@@ -106,7 +109,7 @@ fn stays_listed(before: &Listed, next: &Listed, body: &StatusBody) -> Lawful {
     };
     let lost = before.retries.iter().find(|(name, (since, attempt))| match next.retries.get(*name) {
         Some((again, attempts)) => again != since || attempts < attempt,
-        None => !is_ready(name),
+        None => !is_ready(name) || name.as_ref().is_some_and(|name| !before.ready.contains(name)),
     });
     must(lost.is_none(), "a retry is in every report until a success has held", || {
         format!("{} listed {lost:?}, and then {body:?}", body.deployment)

@@ -100,20 +100,19 @@ impl World {
         })
     }
 
-    /// Removes deadlines of deployments that some document of their device leaves out: an owner forgets them with the document.
+    /// Removes deadlines of deployments that a later document of their device left out: an owner forgets them with that document.
     fn forget_deadlines(&self, seen: &BTreeMap<String, Value>, wanted: &mut BTreeMap<String, Value>) {
         for (key, memory) in wanted {
-            let key_of = |device: &&super::device::Device| {
-                serde_json::from_str::<DeviceKey>(key).is_ok_and(|key| key == device.key)
-            };
-            let Some(device) = self.devices.iter().find(key_of) else { continue };
-            let documents = &self.hub.desired[self.names[&device.key]];
+            let device = serde_json::from_str::<DeviceKey>(key).ok().and_then(|key| self.names.get(&key));
+            let Some(device) = device else { continue };
+            let documents = &self.hub.desired[*device];
             let is_left_out = |id: &String| {
                 let lists = |bytes: &[u8]| {
                     let document: DesiredState = decode::parse(bytes).unwrap();
                     document.deployments.iter().any(|entry| entry.id.as_str() == *id)
                 };
-                documents.iter().any(|(bytes, _)| !lists(bytes))
+                let are_listed = documents.iter().map(|(bytes, _)| lists(bytes));
+                are_listed.skip_while(|is_listed| !is_listed).any(|is_listed| !is_listed)
             };
             let known = seen.get(key).map(|memory| memory["overdue"].clone()).unwrap_or_default();
             if let Some(overdue) = memory["overdue"].as_object_mut() {

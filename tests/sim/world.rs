@@ -51,7 +51,7 @@ pub(crate) enum Sabotage {
     TakesQuietForEmpty,
     /// Ingest gives every device a lease of a day.
     NeverDoubts,
-    /// A new owner does not take over since when no pulse was current.
+    /// A new owner ignores the last pulse's `unprovenSince`.
     ProvesAnew,
     /// An agent's relay breaks a rule of order.
     RelayBreaks(RelayRule),

@@ -66,18 +66,6 @@ impl FaultSchedule {
         Self { faults, length, is_over: false, losses: (0, 1), slow_until: 0 }
     }
 
-    /// Two planners and people who decide at the same time over a slow hub: what lets two writes of one document race.
-    pub(crate) fn of_races(rng: &mut Rng) -> Self {
-        let faults = vec![
-            (Fault::SecondPlanner, 20 * SECOND),
-            (Fault::PlannerDies, 30 * SECOND),
-            (Fault::SlowHub, 15 * SECOND),
-            (Fault::NewContent, 60 * SECOND),
-            (Fault::PersonDecides, 3 * SECOND),
-        ];
-        Self { faults, ..Self::none(rng.i64(4 * MINUTE..12 * MINUTE)) }
-    }
-
     /// No faults for a while.
     pub(crate) const fn none(length: Millis) -> Self {
         Self { faults: Vec::new(), length, is_over: false, losses: (0, 1), slow_until: 0 }

@@ -133,11 +133,7 @@ impl World {
     pub(crate) fn new(seed: u64, sabotage: Sabotage, trace: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let repository = Repository::draw(&mut rng);
-        let schedule = match sabotage {
-            // Two writes of one document seldom race in other worlds.
-            Sabotage::StoresUnchecked => FaultSchedule::of_races(&mut rng),
-            _ => FaultSchedule::draw(&mut rng),
-        };
+        let schedule = FaultSchedule::draw(&mut rng);
         let length = schedule.length;
         let mut world = Self::of(rng, repository, schedule, (sabotage, trace));
         world.after(length, Event::Calm);

@@ -108,9 +108,9 @@ impl Device {
 
     /// Chunks that an unfinished fetch has.
     fn chunks(dir: &Path) -> u64 {
-        let place = Self::unfinished(dir, "chunk").pop().and_then(|path| fs::read(path).ok());
-        let place: Option<Value> = place.and_then(|text| serde_json::from_slice(&text).ok());
-        place.and_then(|place| place["chunks"].as_u64()).unwrap_or(0)
+        let stored = Self::unfinished(dir, "chunk").pop().and_then(|path| fs::read(path).ok());
+        let position: Option<Value> = stored.and_then(|text| serde_json::from_slice(&text).ok());
+        position.and_then(|position| position["chunks"].as_u64()).unwrap_or(0)
     }
 }
 
@@ -183,6 +183,53 @@ async fn a_fetch_from_the_hub_that_was_killed_goes_on_at_its_chunk() {
     let said = spoilt.place("a", &source(&put)).await.unwrap_err();
     assert!(matches!(said, PackageError::Digest { .. }), "it went on with what was there: {said}");
     assert_eq!(spoilt.place("a", &source(&put)).await.unwrap(), "one", "and begins anew after that");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fetch_begins_anew_where_the_same_package_was_put_again() {
+    let hub = Hub::start().await;
+    let put = hub.put("web.tar.gz", &archive("one"));
+    let slow = hub.device(Some("4mbit"));
+    let dir = slow.dir.path().to_owned();
+    let fetch = tokio::spawn({
+        let source = source(&put);
+        async move {
+            let _ = slow.place("a", &source).await;
+            slow
+        }
+    });
+    until("some chunks", async || Device::chunks(&dir), |chunks| *chunks >= 3).await;
+    assert_eq!(hub.muster(&["remove", "web.tar.gz"]).0, Some(0));
+    // It fails by itself: the chunks are gone.
+    let device = soon("the end of the fetch", fetch).await.unwrap();
+    let again = hub.put("web.tar.gz", &archive("one"));
+    assert_eq!(again["digest"], put["digest"]);
+    assert_eq!(device.place("a", &source(&again)).await.unwrap(), "one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_package_that_a_hub_lists_is_whole_after_puts_at_once() {
+    let hub = Hub::start().await;
+    hub.put("web.tar.gz", &archive("first"));
+    let (url, dir) = (hub.server.url(), hub.dir.path().to_owned());
+    for round in 0..4 {
+        let put = |nth: usize| {
+            let (url, file) = (url.clone(), dir.join(format!("{round}-{nth}.tar.gz")));
+            fs::write(&file, archive(&format!("{round}-{nth}"))).unwrap();
+            let words =
+                ["package", "put", file.to_str().unwrap(), "--name", "web.tar.gz", "--nats-url", &url];
+            std::process::Command::new(program("muster")).args(words).output()
+        };
+        let codes: Vec<_> = std::thread::scope(|scope| {
+            let puts: Vec<_> = (0..4).map(|nth| scope.spawn(move || put(nth))).collect();
+            puts.into_iter().map(|put| put.join().unwrap().unwrap().status.code()).collect()
+        });
+        assert!(codes.iter().all(|code| matches!(code, Some(0..=2))), "{codes:?}");
+        let (_, list, _) = hub.muster(&["list"]);
+        let listed = &list["packages"][0];
+        let placed = hub.device(None).place("a", &source(listed)).await.unwrap();
+        assert!(placed == "first" || placed.contains('-'), "{placed}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

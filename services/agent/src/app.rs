@@ -366,7 +366,7 @@ fn spawn_follower(
         is_identity_duplicate: false,
         token: shared.token.subscribe(),
         hub_compares: false,
-        reminded_at: None,
+        receipt_read_at: None,
         read_again_at: None,
     };
     supervisor.spawn(Stage::Intake, "follow", follower.run(supervisor.token(Stage::Intake)));

@@ -53,10 +53,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// The same while the hub compares heartbeats with the desired state: a lost push is then noticed with the next heartbeat, and each
 /// read costs an idle device kilobytes.
 const POLL_INTERVAL_COMPARED: Duration = Duration::from_secs(6 * 60 * 60);
-/// Reads at least within the lifetime of the device's token, whose renewal they find if its push was lost.
+/// Least number of reads in the lifetime of the device's token: a read finds a renewed token whose push was lost.
 const POLLS_PER_TOKEN: u32 = 20;
 /// Least time between two reads that receipts cause. A device that refuses its desired state holds an older one for long.
-const REMINDED_INTERVAL: Duration = Duration::from_secs(60);
+const RECEIPT_READ_INTERVAL: Duration = Duration::from_secs(60);
 /// Relative jitter of the time between two reads.
 const READ_JITTER: f64 = 0.2;
 /// Time over which the first reads of a fleet spread when its polling hours begin, unless it polls more often.
@@ -121,7 +121,7 @@ pub(crate) struct Follower {
     /// The hub compares heartbeats with the desired state, by its last receipt.
     pub(crate) hub_compares: bool,
     /// When a receipt last caused a read.
-    pub(crate) reminded_at: Option<Instant>,
+    pub(crate) receipt_read_at: Option<Instant>,
     /// When the stored documents are read although no interval ended: a new epoch may begin then, if the hub still knows more, or a
     /// pushed document was rejected.
     pub(crate) read_again_at: Option<Instant>,
@@ -329,7 +329,7 @@ impl Follower {
         };
         self.hub_compares = receipt.generation.is_some();
         if origin == Origin::Pushed {
-            self.reminded(receipt.generation);
+            self.read_if_behind(receipt.generation);
         }
         let (epoch, refused) = (receipt.epoch, receipt.refused.clone());
         match self.outbox.receive(receipt, self.clock.now()).await {
@@ -350,12 +350,12 @@ impl Follower {
     }
 
     /// Reads the desired state at once if the hub knows a newer one than this device holds: its push was lost.
-    fn reminded(&mut self, newest: Option<u64>) {
+    fn read_if_behind(&mut self, newest: Option<u64>) {
         let held = self.accepted.as_ref().map_or(0, |accepted| accepted.generation.get());
         let now = Instant::now();
-        let is_recent = self.reminded_at.is_some_and(|at| now - at < REMINDED_INTERVAL);
+        let is_recent = self.receipt_read_at.is_some_and(|at| now - at < RECEIPT_READ_INTERVAL);
         if newest.is_some_and(|newest| newest > held) && !is_recent && self.may_poll() {
-            self.reminded_at = Some(now);
+            self.receipt_read_at = Some(now);
             self.read_again_at = Some(now);
         }
     }

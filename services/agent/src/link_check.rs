@@ -7,13 +7,13 @@ use muster_bus::config::PINGS_UNTIL_LOST;
 use muster_bus::unacknowledged;
 use muster_contract::limits::HEARTBEAT_JITTER;
 
-/// Heartbeats between two pings while the kernel shows what is acknowledged.
+/// Least and most heartbeats between two pings while the kernel shows unacknowledged bytes.
 const HEARTBEATS_PER_PING: (u32, u32) = (4, 20);
-/// Least time between two pings then, unless heartbeats are so frequent that they cost more.
+/// Time between two pings in that case, within those bounds.
 const PING_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Pings between two heartbeats where only they find a lost link.
 const PINGS_PER_HEARTBEAT: u32 = 2;
-/// Longest time between two pings then: each costs an idle device traffic.
+/// Longest time between two pings where only they find a lost link: each costs an idle device traffic.
 const PING_INTERVAL_MAX: Duration = Duration::from_secs(150);
 /// Longest time without an acknowledgement; shorter interruptions are left to the kernel.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(20);

@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use muster_bus::Bus;
 use muster_contract::canonical::Digest;
+use muster_contract::limits::SIGNATURE_BYTES_MAX;
 use muster_contract::packages::ObjectName;
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
@@ -44,8 +45,6 @@ pub use self::signature::KeyLocation;
 use self::signature::{PublicKey, SignaturePolicy, SignedMessage, decoded, device_keys, is_signed};
 pub use self::source::{PackageSource, shown};
 
-/// Bytes of the signature beside an archive.
-const SIGNATURE_BYTES_MAX: u64 = 4 * 1024;
 const FOLDER: &str = "package";
 const FOLDER_NEW: &str = "package.new";
 /// A file in the folder: a line with the source that it was made from, and a line for each signature that it was verified with.
@@ -100,8 +99,8 @@ impl PackageStore {
         Self { keys, inner: Arc::new(Mutex::new(Fetcher { settings, cache, hub })) }
     }
 
-    /// The folder with the files of a package below `home`, which exists; `key` is the one that its component names. Dropping the future ends the fetch; the next one
-    /// goes on where it ended.
+    /// The folder with the files of a package below `home`, which exists; `key` is the one that its component names. Dropping the
+    /// future ends the fetch; the next one goes on where it ended.
     ///
     /// # Errors
     /// It cannot be fetched, verified, unpacked or stored.
@@ -200,21 +199,25 @@ impl Fetcher {
         }
         let record = self.hub.record(name, stop)?;
         let recorded = hub::digest_of(&record);
-        let wrong = |found, expected| Err(PackageError::Digest { address: name.address(), found, expected });
         if let Some(expected) = digest.filter(|expected| *expected != recorded) {
-            return wrong(recorded, expected);
+            return Err(PackageError::Digest { address: name.address(), found: recorded, expected });
         }
         if let Some(file) = self.cache.get(&recorded) {
             return Ok((file, recorded));
         }
         let part = self.cache.part_of(&recorded);
         self.hub.download(name, &record, &part, stop)?;
-        let found = cache::digest_of(&part)?;
-        if found != recorded {
-            self.cache.release(&part, false);
-            return wrong(found, recorded);
+        Ok((self.complete(&part, recorded, &name.address())?, recorded))
+    }
+
+    /// Verifies a fetched file, and moves it to its place in the cache.
+    fn complete(&self, part: &Path, expected: Digest, address: &str) -> Result<PathBuf, PackageError> {
+        let found = cache::digest_of(part)?;
+        if found != expected {
+            self.cache.release(part, false);
+            return Err(PackageError::Digest { address: address.to_owned(), found, expected });
         }
-        Ok((self.cache.insert(&part, &recorded)?, recorded))
+        self.cache.insert(part, &expected)
     }
 
     /// Verifies the signature beside an object, as that beside an archive.
@@ -228,10 +231,7 @@ impl Fetcher {
         let Some(text) = self.hub.small(&name.signature(), SIGNATURE_BYTES_MAX, stop)? else {
             return policy.check(&name.address(), &[]);
         };
-        let signature = String::from_utf8(text).ok().and_then(|text| decoded(&text)).unwrap_or_default();
-        let message =
-            fs::read(file).map_err(|source| PackageError::Write { path: file.to_owned(), source })?;
-        policy.check(&name.address(), &[SignedMessage { message, signature }])
+        check_signature(&name.address(), file, text, policy)
     }
 
     fn download(
@@ -246,12 +246,7 @@ impl Fetcher {
         let part = self.cache.part(download);
         http.download(download, &part, stop)?;
         let Some(expected) = download.digest else { return Ok(part) };
-        let found = cache::digest_of(&part)?;
-        if found != expected {
-            self.cache.release(&part, false);
-            return Err(PackageError::Digest { address: shown(&download.url), found, expected });
-        }
-        self.cache.insert(&part, &expected)
+        self.complete(&part, expected, &shown(&download.url))
     }
 }
 
@@ -274,9 +269,19 @@ fn verified(
         return policy.check(&download.url, &[]);
     }
     require_success(&answer, &url)?;
-    let signature = String::from_utf8(body).ok().and_then(|text| decoded(&text)).unwrap_or_default();
+    check_signature(&download.url, file, body, policy)
+}
+
+/// Checks the text of a signature over a whole file; returns who signed it.
+fn check_signature(
+    address: &str,
+    file: &Path,
+    text: Vec<u8>,
+    policy: &SignaturePolicy,
+) -> Result<Vec<String>, PackageError> {
+    let signature = String::from_utf8(text).ok().and_then(|text| decoded(&text)).unwrap_or_default();
     let message = fs::read(file).map_err(|source| PackageError::Write { path: file.to_owned(), source })?;
-    policy.check(&download.url, &[SignedMessage { message, signature }])
+    policy.check(address, &[SignedMessage { message, signature }])
 }
 
 /// Whether a folder has the package of this source, whole and with the signatures that it needs.

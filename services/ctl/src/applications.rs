@@ -66,8 +66,12 @@ pub(crate) fn run(command: AppCommand, format: Format, terminal: &mut Terminal) 
             let Some(application) = found.applications.iter().find(|it| it.description.id == id) else {
                 let ids = found.applications.iter().map(|it| it.description.id.as_str());
                 let near = near(&id, ids).into_iter().map(str::to_owned).collect();
-                let message =
-                    format!("{} has no application '{id}'", repository.join(CATALOGUE_FOLDER).display());
+                let folder = repository.join(CATALOGUE_FOLDER);
+                let mut message = format!("{} has no application '{id}'", folder.display());
+                if !found.problems.is_empty() {
+                    let many = found.problems.len();
+                    message += &format!(", and {many} problems in its files (see `muster app list`)");
+                }
                 return Err(CtlError::Unknown { message, near });
             };
             show(application, format, terminal, render::applications::one)?;
@@ -128,7 +132,12 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;
-        if kind.is_dir() && depth < DEPTH_MAX {
+        if kind.is_dir() {
+            if depth >= DEPTH_MAX {
+                let path = entry.path();
+                let rule = format!("{} is more than {DEPTH_MAX} folders deep: move it up", path.display());
+                return Err(io::Error::other(rule));
+            }
             collect(&entry.path(), depth + 1, files)?;
         } else if kind.is_file() && FILE_NAMES.iter().any(|name| entry.file_name() == *name) {
             files.push(entry.path());
@@ -146,7 +155,7 @@ fn description(path: &Path) -> Result<ApplicationDescription, Vec<Problem>> {
     let whole = |rule: String| vec![Problem { file: file.clone(), line: None, field: String::new(), rule }];
     let bytes = fs::metadata(path).map_err(|error| whole(format!("cannot be read: {error}")))?.len();
     if bytes > FILE_BYTES_MAX {
-        return Err(whole(format!("has {bytes} bytes; {FILE_BYTES_MAX} are allowed")));
+        return Err(whole(format!("has {bytes} bytes; {FILE_BYTES_MAX} are allowed: split the file")));
     }
     let text = fs::read_to_string(path).map_err(|error| whole(format!("cannot be read: {error}")))?;
     let value: Value = serde_norway::from_str(&text).map_err(|error| {

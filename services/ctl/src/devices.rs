@@ -29,7 +29,7 @@ pub(crate) async fn list(session: &mut Session<'_>, mut args: DevicesArgs) -> Re
             let names = ShownNames::of(session, &ids).await;
             session.show(&answer, |answer: &DevicesAnswer, _| {
                 let mut shown = answer.clone();
-                shown.devices.iter_mut().for_each(|line| names.rename_in(&mut line.message));
+                shown.devices.iter_mut().for_each(|line| names.rename_first(&mut line.message));
                 render::device::list(&shown, &query, frame)
             })?;
             history::print_moment(session, moment.as_ref())

@@ -130,6 +130,14 @@ impl ShownNames {
         }
     }
 
+    /// Replaces the id at the beginning of the words about a deployment by its name.
+    pub(crate) fn rename_first(&self, words: &mut String) {
+        let Some((id, rest)) = words.split_once(':') else { return };
+        if let Some(name) = id.parse().ok().and_then(|id: DeploymentId| self.0.get(&id)) {
+            *words = format!("{name}:{rest}");
+        }
+    }
+
     /// Replaces an id by its name.
     pub(crate) fn rename(&self, id: &mut DeploymentId) {
         if let Some(name) = self.0.get(id) {

@@ -1,8 +1,10 @@
 //! `muster package`: puts archives into the hub's object store, lists and removes them.
 //!
-//! **Order.** `put` writes the chunks first, into a set that no record names, and the record last; then it removes the chunks of the
-//! content before. So a device sees the old package or the new one, never a part, and a `put` that was killed leaves chunks that
-//! the next one of that name replaces. Each chunk expects the one before it as the newest, so two at once cannot mix theirs.
+//! **Order.** `put` claims the name: it writes the present record again, which makes stale what any earlier put expects of it. It then
+//! writes the chunks into a set that no record names, the new record, and removes the chunks of the content before. So a device
+//! sees the old package or the new one, never a part, and a `put` that was killed leaves chunks that the next one of that name
+//! replaces. Each chunk, record and removal expects a sequence as the newest of its subject, so of two puts at once at most one
+//! ends well, and none changes what another has stored.
 //!
 //! The role packager needs no rights to the API of streams: a message that rolls up its subject removes the chunks before it.
 
@@ -14,6 +16,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::headers::ROLLUP;
 use muster_contract::limits::{
     PACKAGE_BYTES_MAX, PACKAGE_CHUNK_BYTES, PACKAGES_BYTES_KEPT, PACKAGES_BYTES_MAX, PACKAGES_MAX,
+    SIGNATURE_BYTES_MAX,
 };
 use muster_contract::packages::{ObjectName, ObjectRecord, RECORDS, SLOTS, STREAM, chunk_subject};
 use serde::Serialize;
@@ -42,7 +45,9 @@ pub enum PackagesError {
         rule: String,
     },
     /// The bucket is full.
-    #[error("{name} cannot be put: {rule}; `muster package remove` makes room")]
+    #[error(
+        "{name} cannot be put: {rule}; `muster package remove NAME` makes room, also of what a put that was killed has left"
+    )]
     Full {
         /// The package.
         name: ObjectName,
@@ -208,7 +213,17 @@ fn read(path: &Path, name: &ObjectName) -> Result<Vec<u8>, CtlError> {
         ));
     }
     let content = fs::read(path).map_err(failed)?;
-    if content.is_empty() || !name.as_str().ends_with(SIGNATURE) && !content.starts_with(&GZIP) {
+    if name.as_str().ends_with(SIGNATURE) {
+        let bytes = content.len() as u64;
+        if !(1..=SIGNATURE_BYTES_MAX).contains(&bytes) {
+            return Err(refused(
+                path,
+                format!(
+                    "it is no signature: it has {bytes} bytes, and 1 to {SIGNATURE_BYTES_MAX} are allowed"
+                ),
+            ));
+        }
+    } else if !content.starts_with(&GZIP) {
         return Err(refused(path, "it is no gzip-compressed tar archive, which devices would refuse"));
     }
     Ok(content)
@@ -217,6 +232,14 @@ fn read(path: &Path, name: &ObjectName) -> Result<Vec<u8>, CtlError> {
 /// The hub's bucket of packages.
 struct Bucket {
     bus: Bus,
+}
+
+/// The chunks of a set.
+struct Content {
+    /// The subject of the set.
+    subject: String,
+    /// The sequence of the newest chunk.
+    last: u64,
 }
 
 /// The newest record of a name.
@@ -290,9 +313,16 @@ impl Bucket {
         now: String,
         mut note: impl FnMut(u64),
     ) -> Result<(), PackagesError> {
-        let used = current.record.map(|record| record.nuid);
+        let used = current.record.as_ref().map(|record| record.nuid.clone());
         let is_free = |slot: &u8| used.as_ref() != Some(&name.chunks_id(*slot));
         let slot = (0..SLOTS).find(is_free).unwrap_or_default();
+        let nothing = || ObjectRecord::new(name, slot, &digest, (0, 0), now.clone()).removed(now.clone());
+        let claim = current.record.unwrap_or_else(nothing);
+        let claimed = self.store(name, &name.record_subject(), json(&claim), Some(current.seq), true).await?;
+        let before = match &used {
+            Some(id) => self.content_of(id).await?,
+            None => None,
+        };
         let subject = chunk_subject(&name.chunks_id(slot));
         let mut last = self.last_of(&subject).await?;
         let (mut sent, mut chunks) = (0, 0);
@@ -305,9 +335,9 @@ impl Bucket {
             (sent, chunks) = (sent + chunk.len() as u64, chunks + 1);
         }
         let record = ObjectRecord::new(name, slot, &digest, (sent, chunks), now);
-        self.store(name, &name.record_subject(), json(&record), Some(current.seq), true).await?;
-        match used {
-            Some(before) => self.clear(name, &before).await,
+        self.store(name, &name.record_subject(), json(&record), Some(claimed), true).await?;
+        match before {
+            Some(before) => self.clear(name, before).await,
             None => Ok(()),
         }
     }
@@ -317,26 +347,36 @@ impl Bucket {
         let Current { seq, record } = self.find(name).await?;
         let was_there = record.is_some();
         let mut ids: Vec<String> = (0..SLOTS).map(|slot| name.chunks_id(slot)).collect();
-        if let Some(record) = record {
-            ids.push(record.nuid.clone());
-            self.store(name, &name.record_subject(), json(&record.removed(now)), Some(seq), true).await?;
-        }
+        ids.extend(record.as_ref().map(|record| record.nuid.clone()));
         ids.sort();
         ids.dedup();
+        let mut contents = Vec::new();
         for id in ids {
-            self.clear(name, &id).await?;
+            contents.extend(self.content_of(&id).await?);
+        }
+        if let Some(record) = record {
+            self.store(name, &name.record_subject(), json(&record.removed(now)), Some(seq), true).await?;
+        }
+        for content in contents {
+            self.clear(name, content).await?;
         }
         Ok(was_there)
     }
 
-    /// Replaces the chunks of a set by an empty message.
-    async fn clear(&self, name: &ObjectName, id: &str) -> Result<(), PackagesError> {
+    /// The chunks that a set holds now; none if it is empty.
+    async fn content_of(&self, id: &str) -> Result<Option<Content>, PackagesError> {
         let subject = chunk_subject(id);
         let newest = self.bus.package_record(&subject).await?;
-        if newest.is_some_and(|newest| !newest.payload.is_empty()) {
-            self.store(name, &subject, Vec::new(), None, true).await?;
+        let newest = newest.filter(|newest| !newest.payload.is_empty());
+        Ok(newest.map(|newest| Content { last: newest.stream_seq, subject }))
+    }
+
+    /// Replaces chunks by an empty message, unless a later put has replaced them already.
+    async fn clear(&self, name: &ObjectName, content: Content) -> Result<(), PackagesError> {
+        match self.store(name, &content.subject, Vec::new(), Some(content.last), true).await {
+            Ok(_) | Err(PackagesError::Conflict(_)) => Ok(()),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     async fn last_of(&self, subject: &str) -> Result<u64, PackagesError> {
@@ -394,7 +434,8 @@ mod tests {
         assert_eq!(said("web.tar.gz.sig", b"MEUC"), "");
         for (file, content, words) in [
             ("web.zip", &b"PK"[..], "no gzip-compressed tar archive"),
-            ("empty.sig", b"", "no gzip-compressed"),
+            ("empty.sig", b"", "it has 0 bytes"),
+            ("long.sig", &[b'A'; 4097], "1 to 4096 are allowed"),
             ("a b.tar.gz", &GZIP, "--name"),
         ] {
             let said = said(file, content);

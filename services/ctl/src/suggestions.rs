@@ -19,12 +19,12 @@ pub(crate) async fn with_near_deployments(
     let Some(message) = error.not_found() else { return error.into() };
     let known = known_deployments(session).await;
     let mut near = near(id.as_str(), known.iter().map(String::as_str));
-    // One that is known now, and was not at the point that is asked about, is no slip of the pen.
+    // A deployment that exists now but not at the queried time is not misspelt.
     near.retain(|name| *name != id.as_str());
     CtlError::Unknown { message, near: near.into_iter().map(str::to_owned).collect() }
 }
 
-/// Every deployment; none where nobody tells, because a hint is not worth a second error.
+/// Every deployment; none if the hub does not answer, because a hint is not worth a second error.
 pub(crate) async fn known_deployments(session: &Session<'_>) -> Vec<String> {
     let answer = session.hub.pages("deployments", "deployments", Query::default()).await;
     let answer = answer.and_then(|answer| understood::<DeploymentsAnswer>(&answer));
@@ -54,7 +54,7 @@ pub(crate) async fn with_near_sites(session: &Session<'_>, error: AskError, site
     unknown(message, site.as_str(), &sites)
 }
 
-/// Fails where the device is unknown. Where nobody can tell it is taken to be known.
+/// Fails if the device is unknown. Without an answer the device counts as known.
 ///
 /// # Errors
 /// When it was never heard of.

@@ -1,9 +1,9 @@
 //! `muster top`: the fleet on a screen that follows it, worst first; keys open the page of each row.
 //!
-//! [`poll`] asks the services, [`fleet_screen`] holds their newest answers with the time of each, [`model`] is the state of the screen
-//! and reacts to keys, [`view`] is one list or page of it, [`listing`] makes rows of answers, [`draw`] draws them. All but [`poll`], the sending of a decision and this file
-//! are pure. Every frame marks answers that may be out of date. It changes something at the hub only by a [decision] about a rollout
-//! that the person confirms.
+//! [`poll`] asks the services, [`fleet_screen`] holds their newest answers with the time of each, [`model`] is the state of the
+//! screen and reacts to keys, [`view`] is one list or page of it, [`listing`] makes rows of answers, [`draw`] draws them. All but
+//! [`poll`], the sending of a decision and this file are pure. Every frame marks answers that may be out of date. It changes
+//! something at the hub only by a [decision] about a rollout that the person confirms.
 
 pub mod decision;
 pub mod draw;

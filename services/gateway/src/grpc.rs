@@ -1,13 +1,13 @@
-//! The listener of programs that speak gRPC: MRDS's API over the planner, and EMCO's notification service, over TLS with client
-//! certificates.
+//! Serves gRPC to programs: MRDS's API over the planner and EMCO's notification service, over TLS with client certificates.
 //!
 //! ```text
 //! program ─► caller: certificate to person, role ─► clusters, capabilities, nodes, plans, instances ─► planner ─► muster.planner.*
-//!                                               └─► notify ─► the questions that people's event streams poll
+//!                                               └─► notify ─► the status queries that people's event streams poll
 //! ```
 //!
-//! A call names nobody: the certificate of the connection does, and a change carries a signed note with that person. The
-//! gateway keeps only the open registrations of notifications, which end with their streams.
+//! No field of a call names the caller: the gateway reads person and role from the connection's certificate, and signs a note
+//! with that person for each change. The gateway stores nothing but the open registrations of notifications, which end with their
+//! streams.
 //!
 //! Reading order: [`config`], [`start`] (the wiring), [`caller`], [`planner`], [`records`] and [`filters`], then a module for each
 //! service; [`refusals`] has the status codes.

@@ -11,9 +11,9 @@
 //! It holds no truth and no state of its own: any number of gateways run side by side, and one that dies loses nothing. It
 //! answers nothing from memory that it cannot vouch for: without NATS or the rollup it answers 503.
 //!
-//! Three listeners, never one: [`people`] are browsers and programs of people; devices have a listener and a router of their
-//! own, with client certificates ([`margo`]), and so have programs that speak gRPC ([`grpc`]). All are served by a [`listener`] with bounds, over [`tls`], and report errors as
-//! [`problem`] documents. [`login`] identifies people and checks the rights of their role.
+//! Three listeners: [`people`] serves browsers and programs of people, [`margo`] devices, [`grpc`] gRPC clients; the last two ask
+//! for client certificates. A [`listener`] with bounds serves each, over [`tls`]. HTTP errors are [`problem`] documents. [`login`]
+//! identifies people and checks the rights of their role.
 //!
 //! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`webhooks`], [`margo`], [`grpc`].
 

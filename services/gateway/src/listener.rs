@@ -1,6 +1,7 @@
 //! Serves a router over HTTP/1.1, or HTTP/2 for gRPC, with bounds, so that no client delays another.
 //!
-//! - The header of a request has a deadline, which covers an idle connection too, and bounds of bytes and fields.
+//! - HTTP/1.1: the header of a request has a deadline, which covers an idle connection too, and bounds of bytes and fields.
+//!   HTTP/2: headers are bounded in bytes, requests under way in number, and pings find a dead client.
 //! - A client that does not read ends its connection ([`stall`]); a connection has a greatest age, after which it takes no
 //!   further request.
 //! - Connections are bounded. At the bound, a new one closes the oldest of the address that has most of them.
@@ -40,7 +41,7 @@ use crate::metrics::ListenerMetrics;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest header in bytes.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// The same for the fields of a header over HTTP/2.
+/// Longest list of header fields over HTTP/2, in bytes.
 const HEADER_LIST_BYTES_MAX: u32 = 16 * 1024;
 /// Most fields of a header.
 const HEADER_FIELDS_MAX: usize = 64;
@@ -54,13 +55,14 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct Limits {
     /// Most open connections.
     pub connections: usize,
-    /// Time for the header of a request, also of the next one on a connection.
+    /// Time for the header of a request over HTTP/1.1, also of the next one; over HTTP/2 the interval of pings and the time for an
+    /// answer.
     pub header: Duration,
     /// Longest wait for a client to read.
     pub stall: Duration,
     /// Age after which a connection takes no further request.
     pub age: Duration,
-    /// Most requests under way on one connection of HTTP/2; none for HTTP/1.1.
+    /// Most requests under way on one connection of HTTP/2; `None` serves HTTP/1.1.
     pub streams: Option<u32>,
 }
 
@@ -81,14 +83,10 @@ impl Limits {
         age: Duration::from_secs(10 * 60),
         streams: None,
     };
-    /// The limits of gRPC. Here too only the handshake checks a certificate. A client that answers no ping within `header` is gone.
-    pub(crate) const GRPC: Self = Self {
-        connections: 1_000,
-        header: Duration::from_secs(20),
-        stall: Duration::from_secs(20),
-        age: Duration::from_secs(10 * 60),
-        streams: Some(64),
-    };
+    /// The limits of gRPC, with stall and age as for devices. `header` is the interval of pings and the time for their answers, so
+    /// a dead client is found within twice that.
+    pub(crate) const GRPC: Self =
+        Self { connections: 1_000, header: Duration::from_secs(20), streams: Some(64), ..Self::DEVICES };
 }
 
 /// The other end of a connection, as an extension of each of its requests.

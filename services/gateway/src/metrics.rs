@@ -24,7 +24,7 @@ pub struct Metrics {
     pub grpc: ListenerMetrics,
     /// Calls over gRPC that were answered.
     pub grpc_requests: Counter,
-    /// Those that failed or were refused, by another status than OK.
+    /// Those that were refused or failed before the first message; the later end of a stream is not counted.
     pub grpc_errors: Counter,
     /// Requests of devices that were answered.
     pub device_requests: Counter,
@@ -61,12 +61,12 @@ impl Metrics {
             let help =
                 "Connections of devices that were closed for newer ones, because as many were open as may be";
             registry.register("evicted_device_connections", help, all.devices.evicted);
-            registry.register("grpc_connections", "Open connections of gRPC", all.grpc.connections);
+            registry.register("grpc_connections", "Open gRPC connections", all.grpc.connections);
             let help =
-                "Connections of gRPC that were closed for newer ones, because as many were open as may be";
+                "gRPC connections that were closed for newer ones, because as many were open as may be";
             registry.register("evicted_grpc_connections", help, all.grpc.evicted);
             registry.register("grpc_requests", "Calls over gRPC that were answered", all.grpc_requests);
-            let help = "Calls over gRPC that were answered with another status than OK";
+            let help = "Calls over gRPC that were refused or failed before the first message; the later end of a stream is not counted";
             registry.register("grpc_errors", help, all.grpc_errors);
             let help = "Requests of devices that were answered";
             registry.register("device_requests", help, all.device_requests);

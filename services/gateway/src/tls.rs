@@ -5,10 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError};
+use rustls::{RootCertStore, ServerConfig, version};
 
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,11 @@ pub enum TlsError {
         "cannot use the certificates of clients' authorities (--client-ca, --grpc-client-ca): they must be authorities in PEM"
     )]
     Authority(#[source] rustls::Error),
+    /// The lists of revoked certificates cannot be used.
+    #[error(
+        "cannot use the lists of revoked certificates (--grpc-crl): each must be a CRL of version 2 in PEM"
+    )]
+    RevocationList(#[source] rustls::Error),
     /// The certificate names another server.
     #[error(
         "the certificate for devices must name {wanted} and no other URI: its trust domain and WFM id are the server's"
@@ -49,6 +56,17 @@ pub enum TlsError {
     /// Certificate and key cannot be used together.
     #[error("cannot use the certificate with its key: do the files belong together?")]
     Pair(#[source] rustls::Error),
+}
+
+impl From<VerifierBuilderError> for TlsError {
+    fn from(error: VerifierBuilderError) -> Self {
+        match error {
+            VerifierBuilderError::InvalidCrl(error) => {
+                Self::RevocationList(rustls::Error::InvalidCertRevocationList(error))
+            }
+            other => Self::Authority(rustls::Error::General(other.to_string())),
+        }
+    }
 }
 
 /// A certificate chain and its key.
@@ -82,10 +100,7 @@ impl KeyPair {
 /// # Errors
 /// It cannot be read, or holds none.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bytes = read(path)?;
-    let pem = |source| TlsError::Pem { path: path.to_owned(), what: "certificate", source };
-    let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(pem)?;
-    if found.is_empty() { Err(pem(pem::Error::NoItemsFound)) } else { Ok(found) }
+    items(path, "certificate")
 }
 
 /// All lists of revoked certificates of a file.
@@ -93,12 +108,19 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 /// # Errors
 /// It cannot be read, or holds none.
 pub(crate) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let bytes = read(path)?;
-    let what = "list of revoked certificates";
-    let pem = |source| TlsError::Pem { path: path.to_owned(), what, source };
-    let found: Vec<_> =
-        CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(pem)?;
-    if found.is_empty() { Err(pem(pem::Error::NoItemsFound)) } else { Ok(found) }
+    items(path, "list of revoked certificates")
+}
+
+/// Authorities as roots.
+///
+/// # Errors
+/// One of them cannot be used.
+pub(crate) fn roots(authorities: Vec<CertificateDer<'static>>) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority).map_err(TlsError::Authority)?;
+    }
+    Ok(Arc::new(roots))
 }
 
 /// TLS for people: a certificate of the server, none of the client.
@@ -113,9 +135,38 @@ pub(crate) fn for_people(pair: KeyPair) -> Result<Arc<ServerConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
+/// TLS 1.3 with a certificate of the server, and one of each client that a verifier accepts. Sessions are not resumed, so that
+/// each connection proves its certificate.
+///
+/// # Errors
+/// Certificate and key do not belong together.
+pub(crate) fn for_clients(
+    pair: KeyPair,
+    verifier: Arc<dyn ClientCertVerifier>,
+    protocol: &[u8],
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&version::TLS13])
+        .map_err(TlsError::Pair)?
+        .with_client_cert_verifier(verifier);
+    let mut config = builder.with_single_cert(pair.chain, pair.key).map_err(TlsError::Pair)?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
 /// The provider of cryptography, the same as that of the bus.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
+}
+
+/// All items of one kind of a file; there is at least one.
+fn items<T: PemObject>(path: &Path, what: &'static str) -> Result<Vec<T>, TlsError> {
+    let bytes = read(path)?;
+    let pem = |source| TlsError::Pem { path: path.to_owned(), what, source };
+    let found: Vec<T> = T::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(pem)?;
+    if found.is_empty() { Err(pem(pem::Error::NoItemsFound)) } else { Ok(found) }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {

@@ -141,20 +141,19 @@ pub(crate) fn changes(
     fleet: &Fleet,
     held: &BTreeMap<DeviceKey, PublishedState>,
 ) -> Result<Changes, Problems> {
-    let held_before = held;
     let (mut changes, nothing) = (Changes::default(), PublishedState::default());
     let keys = fleet.devices.keys().chain(&fleet.retired).chain(held.keys());
     for key in keys.collect::<BTreeSet<_>>() {
-        let held = held.get(key).unwrap_or(&nothing);
-        let Some(wanted) = from_commit(key, fleet, held) else { continue };
+        let published = held.get(key).unwrap_or(&nothing);
+        let Some(wanted) = from_commit(key, fleet, published) else { continue };
         match wanted.check() {
             Err(limit) => _ = changes.over.insert(key.clone(), limit),
-            Ok(()) if draft(held, &wanted).is_some() => _ = changes.due.insert(key.clone()),
+            Ok(()) if draft(published, &wanted).is_some() => _ = changes.due.insert(key.clone()),
             Ok(()) => {}
         }
     }
     let mut problems = if fleet.policy.strict { too_much(&changes.over) } else { Problems::default() };
-    problems.extend(immutable_changes(fleet, held_before));
+    problems.extend(immutable_changes(fleet, held));
     problems.or(changes)
 }
 

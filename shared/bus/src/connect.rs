@@ -207,9 +207,9 @@ async fn open(
             (client.clone(), config.creds_check_interval, Arc::new(SystemClock));
         tokio::spawn(Renewal { client, path, in_use, check_interval, clock }.run(stop.clone()));
     }
-    if let Some(patience) = config.unacknowledged_max {
+    if let Some(unacknowledged_max) = config.unacknowledged_max {
         let ports = servers.iter().map(ServerAddr::port).collect();
-        tokio::spawn(unacknowledged::watch(client.clone(), ports, patience, stop.clone()));
+        tokio::spawn(unacknowledged::watch(client.clone(), ports, unacknowledged_max, stop.clone()));
     }
     let (silence, _tasks) = (Silence::new(), stop.drop_guard());
     let BusConfig { message_bytes_max, uplink_bytes_max, ledger_bytes_max, replicas, .. } = *config;

@@ -12,13 +12,14 @@ use async_nats::Client;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Checks within the time after which a connection counts as lost.
+/// How often the table is read within the time after which a connection counts as lost.
 const CHECKS: u32 = 8;
 /// The state of an open connection in the table.
 const ESTABLISHED: &str = "01";
 /// The timer of a connection that repeats a segment.
 const REPEATS: &str = "01";
-/// That of a connection which cannot send: the peer has no room, or this machine has no route. An answer ends its count of probes.
+/// The timer of a connection that cannot send because the peer has no room or this machine has no route. An answer ends its count
+/// of probes.
 const PROBES: &str = "04";
 
 /// Whether the kernel's table can be read.
@@ -26,22 +27,27 @@ pub fn is_supported() -> bool {
     own_sockets().is_some() && table().is_some()
 }
 
-/// Makes a new connection when bytes stay unacknowledged for `patience`; ends with `stop`.
-pub(crate) async fn watch(client: Client, ports: Vec<u16>, patience: Duration, stop: CancellationToken) {
-    let mut check = interval(patience / CHECKS);
+/// Makes a new connection when bytes stay unacknowledged for `unacknowledged_max`; ends with `stop`.
+pub(crate) async fn watch(
+    client: Client,
+    ports: Vec<u16>,
+    unacknowledged_max: Duration,
+    stop: CancellationToken,
+) {
+    let mut check = interval(unacknowledged_max / CHECKS);
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut silence = UnacknowledgedSince::default();
     while stop.run_until_cancelled(check.tick()).await.is_some() {
         let written = client.statistics().out_bytes.load(std::sync::atomic::Ordering::Relaxed);
-        if !silence.needs_look(written) {
+        if !silence.needs_check(written) {
             continue;
         }
-        let lasting = silence.look(&repeating_sockets(&ports), written, Instant::now());
-        if lasting.is_some_and(|lasting| lasting >= patience) {
+        let lasting = silence.update(&waiting_sockets(&ports), written, Instant::now());
+        if lasting.is_some_and(|lasting| lasting >= unacknowledged_max) {
             silence = UnacknowledgedSince::default();
             tracing::warn!(
-                unacknowledged.seconds = patience.as_secs_f64(),
-                "the NATS server's side acknowledges nothing any more: making a new connection"
+                unacknowledged.seconds = unacknowledged_max.as_secs_f64(),
+                "reconnecting: the NATS server acknowledges no bytes"
             );
             // An error means that the connection has ended already.
             let _ = client.force_reconnect().await;
@@ -59,12 +65,12 @@ struct UnacknowledgedSince {
 
 impl UnacknowledgedSince {
     /// Whether anything was written that is not known to be acknowledged.
-    fn needs_look(&self, written: u64) -> bool {
+    fn needs_check(&self, written: u64) -> bool {
         self.acknowledged != Some(written)
     }
 
     /// Takes the sockets that wait for an acknowledgement, each with whether it repeats; returns how long one has repeated.
-    fn look(&mut self, waiting: &[(u64, bool)], written: u64, now: Instant) -> Option<Duration> {
+    fn update(&mut self, waiting: &[(u64, bool)], written: u64, now: Instant) -> Option<Duration> {
         self.acknowledged = waiting.is_empty().then_some(written);
         let repeats = |socket| waiting.contains(&(socket, true));
         self.socket = self.socket.filter(|(socket, _)| repeats(*socket));
@@ -76,7 +82,7 @@ impl UnacknowledgedSince {
 }
 
 /// The sockets of this process to one of these ports that wait for an acknowledgement, each with whether it repeats a segment.
-fn repeating_sockets(ports: &[u16]) -> Vec<(u64, bool)> {
+fn waiting_sockets(ports: &[u16]) -> Vec<(u64, bool)> {
     let (Some(own), Some(table)) = (own_sockets(), table()) else { return Vec::new() };
     table
         .lines()
@@ -161,17 +167,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_socket_that_repeats_all_the_time_counts() {
         let (mut silence, second) = (UnacknowledgedSince::default(), Duration::from_secs(1));
-        let mut look = async |waiting: &[(u64, bool)], written| {
+        let mut update = async |waiting: &[(u64, bool)], written| {
             tokio::time::advance(second).await;
-            silence.needs_look(written).then(|| silence.look(waiting, written, Instant::now()))
+            silence.needs_check(written).then(|| silence.update(waiting, written, Instant::now()))
         };
-        assert_eq!(look(&[(7, false)], 10).await, Some(None), "under way");
-        assert_eq!(look(&[(7, true)], 10).await, Some(Some(Duration::ZERO)));
-        assert_eq!(look(&[(7, true), (8, true)], 20).await, Some(Some(second)));
-        assert_eq!(look(&[(7, false), (8, true)], 30).await, Some(Some(Duration::ZERO)), "7 was answered");
-        assert_eq!(look(&[], 30).await, Some(None));
-        assert_eq!(look(&[], 30).await, None, "nothing was written since");
-        assert_eq!(look(&[(7, true)], 40).await, Some(Some(Duration::ZERO)));
+        assert_eq!(update(&[(7, false)], 10).await, Some(None), "under way");
+        assert_eq!(update(&[(7, true)], 10).await, Some(Some(Duration::ZERO)));
+        assert_eq!(update(&[(7, true), (8, true)], 20).await, Some(Some(second)));
+        assert_eq!(update(&[(7, false), (8, true)], 30).await, Some(Some(Duration::ZERO)), "7 was answered");
+        assert_eq!(update(&[], 30).await, Some(None));
+        assert_eq!(update(&[], 30).await, None, "nothing was written since");
+        assert_eq!(update(&[(7, true)], 40).await, Some(Some(Duration::ZERO)));
     }
 
     #[test]

@@ -65,9 +65,11 @@ pub async fn next(
 ) -> Result<Vec<StepTaken>, AskError> {
     let mut rollouts = rollouts_at(hub, id, now).await?;
     let mut forced = BTreeMap::new();
-    for (rollout, reason) in rollouts.iter().zip(force.iter().cycle()) {
-        if let Some(wave) = decide::force(hub, rollout, reason).await? {
-            forced.insert((rollout.file.clone(), rollout.digest), wave);
+    if let Some(reason) = force {
+        for rollout in &rollouts {
+            if let Some(wave) = decide::force(hub, rollout, reason).await? {
+                forced.insert((rollout.file.clone(), rollout.digest), wave);
+            }
         }
     }
     if !forced.is_empty() {

@@ -17,7 +17,7 @@ use crate::desired::{ProfileType, Target};
 
 pub use self::rule::{DataType, ValueRule};
 
-/// The name of the file.
+/// The names that the file may have.
 pub const FILE_NAMES: [&str; 2] = ["margo.yaml", "margo.yml"];
 /// The folder of a repository with descriptions, at any depth.
 pub const CATALOGUE_FOLDER: &str = "applications";

@@ -46,6 +46,8 @@ pub const PACKAGE_BYTES_MAX: u64 = 64 << 20;
 pub const PACKAGES_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of those that `muster package put` leaves free, so that records of removals find room in a full bucket.
 pub const PACKAGES_BYTES_KEPT: u64 = 1 << 20;
+/// Largest signature of a package, in base64.
+pub const SIGNATURE_BYTES_MAX: u64 = 4 * 1024;
 /// Packages in the hub's object store.
 pub const PACKAGES_MAX: usize = 4096;
 /// Bytes of one chunk of a package as Muster writes it, which is what other NATS clients write.
@@ -252,6 +254,9 @@ pub const REASSERT_AFTER: Duration = Duration::from_secs(20 * 24 * 60 * 60);
 /// Ranges one receipt lists at most; the rest follows in later receipts.
 pub const RECEIPT_RANGES_MAX: usize = 1024;
 
+/// Values of one filter of a question.
+pub const FILTER_VALUES_MAX: usize = 100;
+
 const _: () = {
     assert!(
         LEASE.as_secs() > 2 * HEARTBEAT.as_secs() + (HEARTBEAT.as_secs() as f64 * HEARTBEAT_JITTER) as u64
@@ -323,12 +328,9 @@ const _: () = {
     assert!(CONNECTIONS_PER_KEY_MAX < CONNECTIONS_PER_SERVICE_KEY_MAX);
     // Above the highest epoch that is believed remain more epochs than a device can ever use.
     assert!(COUNTER_MAX - EPOCH_BELIEVED_MAX > 1 << 52);
-    // Days remain for a service that was down when the fact was due to be re-asserted.
     // A token that ends soon is recorded at least once more before its end.
     assert!(TOKEN_REPEAT_PARTS as u64 > ENDS_SOON_PARTS);
     assert!(TOKEN_INCIDENT_INTERVAL.as_secs() < REASSERT_AFTER.as_secs());
+    // Days remain for a service that was down when the fact was due to be re-asserted.
     assert!(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60 < LEDGER_AGE_MAX.as_secs());
 };
-
-/// Values of one filter of a question.
-pub const FILTER_VALUES_MAX: usize = 100;

@@ -93,7 +93,9 @@ impl FromStr for ObjectName {
         if is_short && name.bytes().all(is_allowed) && name.split('/').all(|part| !part.is_empty()) {
             return Ok(Self(name.to_owned()));
         }
-        Err(ObjectNameError("the name of a package has 1 to 128 letters, digits and ._-/"))
+        Err(ObjectNameError(
+            "the name of a package has 1 to 128 letters, digits and ._-/, with no empty part, such as plant/web-2.4.0.tar.gz",
+        ))
     }
 }
 
@@ -216,6 +218,8 @@ impl ObjectRecord {
 }
 
 const _: () = assert!(PACKAGE_CHUNK_BYTES <= PACKAGE_CHUNK_BYTES_MAX);
+// The text of the error about a name says this number.
+const _: () = assert!(PACKAGE_NAME_CHARS_MAX == 128);
 
 #[cfg(test)]
 mod tests {

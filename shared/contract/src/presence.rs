@@ -166,11 +166,18 @@ mod tests {
         assert_eq!(beat.to_short_bytes().unwrap(), text.as_bytes());
         assert_eq!(Heartbeat::parse(&beat.to_brief_bytes()).unwrap(), beat);
         let term = TokenTerm { issued_at: Timestamp::UNIX_EPOCH, ends_at: Timestamp::UNIX_EPOCH };
+        let refusal = DesiredRefusal {
+            generation: None,
+            code: DesiredRefusalCode::Invalid,
+            message: "is no document".to_owned(),
+            since: Timestamp::UNIX_EPOCH,
+        };
         for unusual in [
             Heartbeat { unsent: 1, ..beat.clone() },
             Heartbeat { storing: false, ..beat.clone() },
             Heartbeat { token: Some(term), ..beat.clone() },
-            Heartbeat { oldest_unsent_at: Some(Timestamp::UNIX_EPOCH), ..beat },
+            Heartbeat { oldest_unsent_at: Some(Timestamp::UNIX_EPOCH), ..beat.clone() },
+            Heartbeat { refused: Some(refusal), ..beat },
         ] {
             assert_eq!(unusual.to_short_bytes(), None, "{unusual:?}");
         }

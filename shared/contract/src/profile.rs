@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -14,12 +13,12 @@ use crate::canonical::Digest;
 use crate::decode::Violation;
 use crate::desired::{Component, DesiredDeployment, ProfileType, is_env_name};
 
+pub use crate::duration_text::{DURATION_MAX, parse_duration};
+
 /// Readiness by staying up: how long, where nothing is said.
 pub const UPTIME_DEFAULT: Duration = Duration::from_secs(1);
 /// Time between SIGTERM and SIGKILL, where nothing is said.
 pub const STOP_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
-/// Longest duration a document may ask for.
-pub const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 const PROCESS_PROPERTIES: [&str; 9] =
     ["command", "args", "env", "workingDir", "readiness", "stopTimeout", "restart", "wait", "timeout"];
@@ -303,18 +302,6 @@ pub struct Package {
     /// `wait` and `timeout`.
     #[serde(flatten)]
     pub gate: Gate,
-}
-
-/// Parses `8m30s`, `500ms`, `1h`.
-///
-/// # Errors
-/// The duration of a text such as `30s`; the error names the text and an example.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    text.parse::<SignedDuration>()
-        .ok()
-        .and_then(|signed| Duration::try_from(signed).ok())
-        .filter(|duration| *duration <= DURATION_MAX)
-        .ok_or_else(|| format!("'{text}' is not a duration of 0 to 24 h, as in 500ms, 90s or 8m30s"))
 }
 
 fn duration_required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

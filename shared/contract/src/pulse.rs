@@ -46,7 +46,8 @@ impl PulseFact {
     /// How long a partition may be without a `current` pulse under this lease before the hub counts as not hearing it. One lease is
     /// what a new owner needs if a device is silent; the other is for an owner that begins a second time.
     pub const fn unproven_max(lease: Duration) -> Duration {
-        Duration::from_secs(UNPROVEN_LEASES * Self::lease_seconds(lease) + UNPROVEN_BEYOND_LEASES.as_secs())
+        let leases = UNPROVEN_LEASES.saturating_mul(Self::lease_seconds(lease));
+        Duration::from_secs(leases.saturating_add(UNPROVEN_BEYOND_LEASES.as_secs()))
     }
 
     /// Since when no pulse of the partition was `current`; `stored_at` is LEDGER's time of this pulse. `None` if it is current. An
@@ -58,7 +59,7 @@ impl PulseFact {
     /// How long LEDGER keeps a pulse under this lease, in whole seconds, as the server counts a time to live. It is as short as
     /// it can be: a partition without any pulse in LEDGER has had none for longer than its lease.
     pub const fn kept_for(lease: Duration) -> Duration {
-        Duration::from_secs(Self::lease_seconds(lease) + PULSE_KEPT_BEYOND_LEASE.as_secs())
+        Duration::from_secs(Self::lease_seconds(lease).saturating_add(PULSE_KEPT_BEYOND_LEASE.as_secs()))
     }
 
     /// Pulses of one partition that LEDGER keeps at once under this lease, at most: those of [`Self::kept_for`] and the newest.

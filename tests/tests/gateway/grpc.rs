@@ -355,7 +355,7 @@ async fn calls_that_the_planner_makes_needless_say_why_they_are_unimplemented() 
     ];
     for status in refused {
         let status = status.unwrap_err();
-        assert!(status.code() == Code::Unimplemented && status.message().len() > 20, "{status:?}");
+        assert!(status.code() == Code::Unimplemented && status.message().contains("call "), "{status:?}");
     }
 }
 

@@ -176,7 +176,8 @@ const _: () = assert!(RESTARTED_EVERY.as_secs() < LEASE.as_secs());
 async fn an_ingest_that_restarts_within_each_lease_keeps_no_dead_device_fresh() {
     let (mut system, device) = converged_on_one().await;
     system.kill(&agent_name(&device)).await;
-    // The device may be heard for a lease, the pulse may be missing for a lease, and pulses may be unproven for so long.
+    // Longest time until the stop: the device's lease, the pulse's lease, and the time for which pulses may go on without a
+    // current one.
     let shown_within = 2 * LEASE + PulseFact::unproven_max(LEASE) + Duration::from_secs(10);
     let begun = Instant::now();
     loop {

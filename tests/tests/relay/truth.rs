@@ -23,8 +23,8 @@ const BITS_A_SECOND: u64 = 256_000;
 const BYTES_A_SECOND: usize = BITS_A_SECOND as usize / 8;
 /// Deployments of the device.
 const DEPLOYMENTS: usize = 8;
-/// Reports that wait. The promise is made for 100,000, and the bench `reconnect` tries those.
-const ROWS: usize = 10_000;
+/// Reports that wait.
+const ROWS: usize = 100_000;
 
 /// Prints a figure for the reader of the test's output.
 fn say(what: &str) {

@@ -37,7 +37,7 @@ async fn follower(dir: &std::path::Path) -> Follower {
         is_identity_duplicate: false,
         token: watch::channel(None).1,
         hub_compares: false,
-        reminded_at: None,
+        receipt_read_at: None,
         read_again_at: None,
     }
 }
@@ -102,7 +102,7 @@ async fn a_receipt_that_names_a_newer_desired_state_causes_a_read() {
         assert_eq!(follower.read_again_at.take().is_some(), reads, "{generation:?} {origin:?}");
         assert_eq!(follower.poll_interval(), poll, "{generation:?}");
     }
-    follower.reminded_at = None;
+    follower.receipt_read_at = None;
     follower.desired(document(3), Origin::Stored).await;
     follower.receipt(receipt(Some(3)).as_bytes(), Origin::Pushed).await;
     assert_eq!(follower.read_again_at, None, "it holds that one");

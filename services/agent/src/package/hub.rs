@@ -1,5 +1,5 @@
-//! Reads packages from the hub's object store, chunk by chunk over the agent's own connection. The place after each chunk is stored
-//! beside the unfinished file, so that a lost link, a kill or a stop repeats no chunk.
+//! Reads packages from the hub's object store, chunk by chunk over the agent's own connection. After each chunk it stores the position
+//! beside the unfinished file, so a fetch that a lost link, a kill or a stop ended resumes after the last stored chunk.
 //!
 //! It uses the one right to `$JS.API.DIRECT.GET.OBJ_packages` and creates no consumer. The caller verifies the digest of the
 //! whole file; records and chunks are the hub's word alone.
@@ -26,6 +26,9 @@ const LINK_WAIT: Duration = Duration::from_secs(20);
 /// Lost answers in a row to one read after which the fetch ends; the next one goes on there.
 const LOST_ANSWERS_MAX: u32 = 3;
 
+/// The advice about an object whose chunks do not fit its record: another put or remove during the fetch has the same effect.
+const DAMAGED: &str = "the next attempt begins anew; if it fails too, remove the package, then put it again";
+
 /// The connection of the agent, whose client a later one may replace.
 #[derive(Debug, Clone)]
 pub(super) struct HubStore {
@@ -33,11 +36,11 @@ pub(super) struct HubStore {
     rate: Option<Rate>,
 }
 
-/// The place after the newest chunk of an unfinished file.
+/// The position after the newest chunk of an unfinished file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Position {
-    /// The set of chunks.
-    nuid: String,
+    /// The set of chunks and the time of its record: the same set is written anew by a later put.
+    set: String,
     /// The sequence of the newest chunk.
     seq: u64,
     /// Chunks so far.
@@ -90,19 +93,18 @@ impl HubStore {
             return Err(PackageError::Large { address: name.address(), max: bytes_max });
         }
         let mut content = Vec::new();
-        let start = Position { nuid: record.nuid.clone(), ..Position::default() };
         let collect = |_: &Position, chunk: &[u8]| {
             content.extend_from_slice(chunk);
             Ok(())
         };
-        block_on(stop, self.chunks(name, &record, start, collect))?;
+        block_on(stop, self.chunks(name, &record, Position::default(), collect))?;
         Ok(Some(content))
     }
 
     /// Downloads an object to `part`, from where an earlier transfer of it ended.
     ///
     /// # Errors
-    /// The hub does not answer: what came is kept for the next transfer. Or the object is damaged: nothing of it is kept.
+    /// The hub does not answer: what came is kept for the next transfer. Or the object is damaged: the next transfer begins anew.
     pub(super) fn download(
         &self,
         name: &ObjectName,
@@ -113,7 +115,7 @@ impl HubStore {
         let written = |source| PackageError::Write { path: part.to_owned(), source };
         let mut file = File::options().create(true).append(true).open(part).map_err(written)?;
         let have = file.seek(SeekFrom::End(0)).map_err(written)?;
-        let start = Position::stored(part, &record.nuid, have);
+        let start = Position::stored(part, &format!("{} {}", record.nuid, record.mtime), have);
         file.set_len(start.bytes).map_err(written)?;
         let mut logged_at = Instant::now();
         let store = |position: &Position, chunk: &[u8]| {
@@ -146,7 +148,7 @@ impl HubStore {
         Ok(Some(record).filter(|record| !record.deleted))
     }
 
-    /// Gives each chunk after `position` to `each`, in order, with the place after it.
+    /// Gives each chunk after `position` to `each`, in order, with the position after it.
     async fn chunks(
         &self,
         name: &ObjectName,
@@ -159,17 +161,11 @@ impl HubStore {
             let found = self.read(name, &subject, Read::From(position.seq + 1)).await?;
             let Some(message) = found else {
                 let (nth, all) = (position.chunks + 1, record.chunks);
-                return Err(unusable(
-                    name,
-                    format!("the hub lacks chunk {nth} of {all}: remove it, then put it again"),
-                ));
+                return Err(unusable(name, format!("the hub lacks chunk {nth} of {all}: {DAMAGED}")));
             };
             let bytes = position.bytes + message.payload.len() as u64;
             if message.subject != subject || message.stream_seq <= position.seq || bytes > record.size {
-                return Err(unusable(
-                    name,
-                    "its chunks are not those of its record: remove it, then put it again",
-                ));
+                return Err(unusable(name, format!("its chunks are not those of its record: {DAMAGED}")));
             }
             position = Position { seq: message.stream_seq, chunks: position.chunks + 1, bytes, ..position };
             each(&position, &message.payload)?;
@@ -179,10 +175,7 @@ impl HubStore {
         }
         if position.bytes < record.size {
             let (found, all) = (position.bytes, record.size);
-            return Err(unusable(
-                name,
-                format!("its chunks have {found} of {all} bytes: remove it, then put it again"),
-            ));
+            return Err(unusable(name, format!("its chunks have {found} of {all} bytes: {DAMAGED}")));
         }
         Ok(())
     }
@@ -241,18 +234,18 @@ impl HubStore {
 }
 
 impl Position {
-    /// The stored place, if it is of these chunks and the file has all bytes up to it; otherwise the beginning.
-    fn stored(part: &Path, nuid: &str, have: u64) -> Self {
+    /// The stored position, if it is of these chunks and the file has all bytes up to it; otherwise the beginning.
+    fn stored(part: &Path, set: &str, have: u64) -> Self {
         let text = fs::read(position_path(part)).unwrap_or_default();
         let stored: Option<Self> = serde_json::from_slice(&text).ok();
         stored
-            .filter(|stored| stored.nuid == nuid && stored.bytes <= have)
-            .unwrap_or_else(|| Self { nuid: nuid.to_owned(), ..Self::default() })
+            .filter(|stored| stored.set == set && stored.bytes <= have)
+            .unwrap_or_else(|| Self { set: set.to_owned(), ..Self::default() })
     }
 
     fn store(&self, part: &Path) -> Result<(), PackageError> {
         let path = position_path(part);
-        // A kill within the write leaves no place that can be parsed, and the next transfer begins anew.
+        // A kill within the write leaves no position that can be parsed, and the next transfer begins anew.
         let text = serde_json::to_vec(self).unwrap_or_default();
         fs::write(&path, text).map_err(|source| PackageError::Write { path, source })
     }
@@ -297,14 +290,14 @@ mod tests {
     fn a_transfer_goes_on_only_in_the_same_chunks_and_within_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let part = dir.path().join("sha256-00.part");
-        let start = Position { nuid: "A".to_owned(), ..Position::default() };
+        let start = Position { set: "A".to_owned(), ..Position::default() };
         assert_eq!(Position::stored(&part, "A", 0), start);
-        let place = Position { seq: 7, chunks: 2, bytes: 200, ..start.clone() };
-        place.store(&part).unwrap();
-        assert_eq!(Position::stored(&part, "A", 250), place);
+        let position = Position { seq: 7, chunks: 2, bytes: 200, ..start.clone() };
+        position.store(&part).unwrap();
+        assert_eq!(Position::stored(&part, "A", 250), position);
         assert_eq!(Position::stored(&part, "A", 199), start, "the file lost bytes");
         assert_eq!(Position::stored(&part, "B", 250).bytes, 0, "another set of chunks");
-        fs::write(position_path(&part), "{\"nuid\":\"A\",\"se").unwrap();
+        fs::write(position_path(&part), "{\"set\":\"A\",\"se").unwrap();
         assert_eq!(Position::stored(&part, "A", 250), start, "a kill within the write");
     }
 }

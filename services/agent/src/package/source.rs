@@ -1,5 +1,5 @@
-//! Where a package comes from: an archive by https, an object of the hub's object store, or an artifact of an OCI registry. Parses the properties of a component;
-//! fetches nothing.
+//! Where a package comes from: an archive by https, an object of the hub's object store, or an artifact of an OCI registry.
+//! Parses the properties of a component; fetches nothing.
 
 use std::fmt;
 

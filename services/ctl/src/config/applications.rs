@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 pub(super) const APP_EXAMPLES: &str = "\
-The catalogue is the folder applications/ of a repository, with a margo.yaml (ApplicationDescription) of each application at
-any depth. The publisher holds its rules against every deployment that names the application as applicationId: the
-type and components of a profile, and the values of parameters. These commands read files alone, and ask no hub.
+The catalogue is the folder applications/ of a repository, with a margo.yaml (ApplicationDescription) of each application,
+at most 16 folders deep. The publisher checks every deployment that names the application as applicationId against its
+rules: the type and components of a profile, and the values of parameters. These commands only read files.
 
 Examples:
   muster app list                        the applications of the repository in this folder
@@ -34,9 +34,9 @@ pub enum AppCommand {
         #[arg(default_value = ".", value_name = "DIR")]
         repository: PathBuf,
     },
-    /// Are descriptions right? All problems at once
+    /// Check descriptions against Margo's rules; prints every problem
     Validate {
-        /// Files, or folders with a margo.yaml at any depth
+        /// Files, or folders with a margo.yaml, at most 16 folders deep
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
     },

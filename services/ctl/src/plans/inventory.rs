@@ -56,7 +56,7 @@ pub async fn cluster(session: &mut Session<'_>, command: ClusterCommand) -> Resu
             session.show(&answer, |cluster, _| render::inventory::cluster_changed(cluster)).map(|()| true)
         }
         ClusterCommand::List => {
-            let answer = inventory(session, &query_of(InventoryKind::Cluster)).await?;
+            let answer = inventory(session, &InventoryQuery::of(InventoryKind::Cluster)).await?;
             session.show(&answer, |answer, _| render::inventory::clusters(answer)).map(|()| true)
         }
         ClusterCommand::Activate { cluster } => {
@@ -86,7 +86,8 @@ pub async fn capability(session: &mut Session<'_>, command: CapabilityCommand) -
             session.show(&answer, |one, _| render::inventory::capability_changed(one)).map(|()| true)
         }
         CapabilityCommand::List { kind } => {
-            let query = InventoryQuery { capability_type: kind, ..query_of(InventoryKind::Capability) };
+            let query =
+                InventoryQuery { capability_type: kind, ..InventoryQuery::of(InventoryKind::Capability) };
             let answer = inventory(session, &query).await?;
             session.show(&answer, |answer, _| render::inventory::capabilities(answer)).map(|()| true)
         }
@@ -122,7 +123,10 @@ pub async fn disruption(session: &mut Session<'_>, command: DisruptionCommand) -
         }
         DisruptionCommand::List { node } => {
             let name = node.map(DeviceArg::resolved).transpose()?.map(|key| key.to_string());
-            let query = InventoryQuery { name: name.into_iter().collect(), ..query_of(InventoryKind::Node) };
+            let query = InventoryQuery {
+                name: name.into_iter().collect(),
+                ..InventoryQuery::of(InventoryKind::Node)
+            };
             let answer = inventory(session, &query).await?;
             session.show(&answer, render::inventory::disruptions).map(|()| true)
         }
@@ -144,7 +148,7 @@ async fn create_nodes(session: &mut Session<'_>, args: &NodeManifestArgs) -> Res
             other => other,
         })?;
     }
-    list_nodes(session, &InventoryQuery { name: names, ..query_of(InventoryKind::Node) }).await
+    list_nodes(session, &InventoryQuery { name: names, ..InventoryQuery::of(InventoryKind::Node) }).await
 }
 
 fn list_query(args: NodeListArgs) -> InventoryQuery {
@@ -158,7 +162,7 @@ fn list_query(args: NodeListArgs) -> InventoryQuery {
         payload_name_not_in: args.payload_names_not_in,
         include_deleted: args.include_deleted,
         limit: args.limit,
-        ..query_of(InventoryKind::Node)
+        ..InventoryQuery::of(InventoryKind::Node)
     }
 }
 
@@ -169,7 +173,7 @@ async fn list_nodes(session: &mut Session<'_>, query: &InventoryQuery) -> Result
 }
 
 async fn show_node(session: &mut Session<'_>, key: DeviceKey) -> Result<bool, CtlError> {
-    let query = InventoryQuery { name: vec![key.to_string()], ..query_of(InventoryKind::Node) };
+    let query = InventoryQuery { name: vec![key.to_string()], ..InventoryQuery::of(InventoryKind::Node) };
     let answer = inventory(session, &query).await?;
     let Some(status) = understood::<InventoryAnswer>(&answer)?.nodes.into_iter().next() else {
         return Err(CtlError::Unknown { message: format!("there is no node '{key}'"), near: Vec::new() });
@@ -196,13 +200,10 @@ async fn node_state(
     message: Option<String>,
 ) -> Result<Value, CtlError> {
     let request = InventoryStateRequest {
-        item: InventoryName::Node(node),
         node_state: Some(state),
         cluster,
-        state: None,
         message,
-        expected_version: None,
-        request_id: None,
+        ..InventoryStateRequest::of(InventoryName::Node(node))
     };
     Ok(session.hub.planner("inventory-state", &request).await?)
 }
@@ -219,15 +220,7 @@ async fn entry_state(
         return Ok(false);
     }
     let is_cluster = matches!(item, InventoryName::Cluster(_));
-    let request = InventoryStateRequest {
-        item,
-        node_state: None,
-        cluster: None,
-        state: Some(state),
-        message: None,
-        expected_version: None,
-        request_id: None,
-    };
+    let request = InventoryStateRequest { state: Some(state), ..InventoryStateRequest::of(item) };
     let answer = session.hub.planner("inventory-state", &request).await?;
     let shown = if is_cluster {
         session.show(&answer, |cluster, _| render::inventory::cluster_changed(cluster))
@@ -304,22 +297,4 @@ async fn inventory(session: &Session<'_>, query: &InventoryQuery) -> Result<Valu
         InventoryKind::Capability => "capabilities",
     };
     Ok(session.hub.planner_pages("inventory-list", list, query).await?)
-}
-
-const fn query_of(kind: InventoryKind) -> InventoryQuery {
-    InventoryQuery {
-        kind,
-        name: Vec::new(),
-        cluster: Vec::new(),
-        update_domain: Vec::new(),
-        node_state: Vec::new(),
-        remaining_cores_gte: None,
-        remaining_memory_gte: None,
-        payload_name: Vec::new(),
-        payload_name_not_in: Vec::new(),
-        capability_type: Vec::new(),
-        include_deleted: false,
-        limit: None,
-        after: None,
-    }
 }

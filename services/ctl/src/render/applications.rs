@@ -4,6 +4,7 @@ use muster_contract::application::{DataType, DescribedParameter, ValueRule};
 use muster_contract::query::Problem;
 use serde_json::Value;
 
+use super::commit::problem_line;
 use super::format::{clean, plural};
 use super::table::Table;
 use crate::applications::{Applications, FoundApplication};
@@ -98,13 +99,7 @@ fn rule(rule: &ValueRule) -> String {
     words.join(" ")
 }
 
-/// Problems, each in a line as compilers write it.
+/// Problems, one a line.
 fn problems(problems: &[Problem]) -> String {
-    let line = |problem: &Problem| {
-        let at = problem.line.map_or_else(String::new, |line| format!(":{line}"));
-        let field =
-            if problem.field.is_empty() { String::new() } else { format!("{}: ", clean(&problem.field)) };
-        format!("{}{at}: {field}{}\n", clean(&problem.file), clean(&problem.rule))
-    };
-    problems.iter().map(line).collect()
+    problems.iter().map(|problem| problem_line(problem) + "\n").collect()
 }

@@ -1,7 +1,5 @@
 //! A commit that the publisher refused or holds back, with each problem as `file:line: field: rule`.
 
-use std::fmt::Write as _;
-
 use muster_contract::query::{HeldBack, Problem, RefusedCommit};
 
 use super::format::{clean, names};
@@ -18,15 +16,16 @@ pub(crate) fn held_back(held_back: &HeldBack) -> String {
 
 /// Problems, one a line.
 pub(super) fn problems_of(problems: &[Problem]) -> String {
-    let mut text = String::new();
-    for problem in problems {
-        let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let place = format!("{}{line}", clean(&problem.file));
-        let parts = [place, clean(&problem.field), clean(&problem.rule)];
-        let said: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        let _ = writeln!(text, "  {}", said.join(": "));
-    }
-    text
+    problems.iter().map(|problem| format!("  {}\n", problem_line(problem))).collect()
+}
+
+/// A problem as compilers write it: file, line, field, rule.
+pub(super) fn problem_line(problem: &Problem) -> String {
+    let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let place = format!("{}{line}", clean(&problem.file));
+    let parts = [place, clean(&problem.field), clean(&problem.rule)];
+    let said: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    said.join(": ")
 }
 
 /// That a commit which somebody waits for is refused, and why.

@@ -1,8 +1,9 @@
 //! Middleware of the gRPC services: identifies the caller by the certificate of the connection alone, and checks the role. A role
 //! has no right here that it lacks over NATS.
 //!
-//! The certificate names `spiffe://TRUST-DOMAIN/muster/ROLE/NAME`, so the authority of clients decides who has which role. A key
-//! that `muster auth` has revoked is refused with the next call.
+//! The certificate names `spiffe://TRUST-DOMAIN/muster/ROLE/NAME`, so the authority of clients decides who has which role.
+//! `--grpc-crl` revokes a certificate. `muster auth revoke` cannot: it knows NATS keys. A revocation of every key (`*`) in the
+//! account's token is checked with each call.
 
 use std::sync::Arc;
 
@@ -30,8 +31,8 @@ use crate::metrics::Metrics;
 /// Calls that change nothing, by their last name.
 const READS: [&str; 5] = ["GetByID", "GetByName", "List", "StatusRegister", "StatusDeregister"];
 /// Prefix of the key of a person whom a certificate names.
-const CERTIFICATE: &str = "x509:";
-/// Digits of such a key.
+const KEY_PREFIX: &str = "x509:";
+/// Hexadecimal digits of the digest in such a key.
 const KEY_DIGITS: usize = 40;
 /// Longest name of a person.
 const NAME_CHARS_MAX: usize = 63;
@@ -79,12 +80,14 @@ impl CallGuard {
         let caller = self.caller(request.extensions().get::<Peer>())?;
         check_role(&caller, request.uri().path())?;
         let Ok(_permit) = self.calls.try_acquire() else {
-            return Err(Status::resource_exhausted(format!("{CALLS_MAX} calls are under way: call again")));
+            let rule = format!("{CALLS_MAX} calls are under way at this gateway: call again in a moment");
+            return Err(Status::resource_exhausted(rule));
         };
         request.extensions_mut().insert(Arc::new(caller));
         let late = |_| {
             let seconds = CALL_TIMEOUT.as_secs();
-            Status::deadline_exceeded(format!("there is no answer after {seconds} s: call again"))
+            let hint = "read the record before you repeat a change";
+            Status::deadline_exceeded(format!("no answer within {seconds} s: {hint}"))
         };
         timeout(CALL_TIMEOUT, next.run(request)).await.map_err(late)
     }
@@ -145,8 +148,8 @@ impl GrpcCaller {
         if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_sign) {
             return None;
         }
-        let whole = HEXLOWER.encode(digest(&SHA256, format!("{domain}\n{name}").as_bytes()).as_ref());
-        let key = format!("{CERTIFICATE}{whole:.KEY_DIGITS$}");
+        let digits = HEXLOWER.encode(digest(&SHA256, format!("{domain}\n{name}").as_bytes()).as_ref());
+        let key = format!("{KEY_PREFIX}{digits:.KEY_DIGITS$}");
         let issued = not_before(certificate).map(Timestamp::as_second)?;
         let person = OnBehalfOf::new(&key, name, role.as_str());
         Some(Self { person, issued: u64::try_from(issued).unwrap_or(0) })
@@ -155,6 +158,10 @@ impl GrpcCaller {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use muster_identity::login::PeopleAccount;
+    use muster_service::clock::ManualClock;
     use rcgen::{CertificateParams, IsCa, KeyPair, KeyUsagePurpose, SanType};
 
     use super::*;
@@ -205,6 +212,29 @@ mod tests {
             params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         });
         assert_eq!(GrpcCaller::of(&authority, "example.org"), None);
+    }
+
+    #[test]
+    fn a_revocation_of_every_key_refuses_certificates_that_began_before() {
+        let anna = caller(&["spiffe://example.org/muster/operator/anna"]).unwrap();
+        let now = Timestamp::UNIX_EPOCH;
+        let check = |revocations: &[(&str, u64)]| {
+            let revocations = revocations.iter().map(|(key, until)| ((*key).to_owned(), *until));
+            let revocations: BTreeMap<String, u64> = revocations.collect();
+            let account = PeopleAccount { revocations, ..PeopleAccount::default() };
+            let guard = CallGuard {
+                domain: "example.org".into(),
+                account: Some(Arc::new(Account::known_at(now, account))),
+                clock: Arc::new(ManualClock::at(now)),
+                calls: Arc::new(Semaphore::new(1)),
+                metrics: Metrics::default(),
+            };
+            guard.check(&anna).map_err(|status| status.code())
+        };
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&[("*", anna.issued - 1), ("UANNA", anna.issued)]), Ok(()));
+        assert_eq!(check(&[("*", anna.issued)]), Err(tonic::Code::Unauthenticated));
+        assert_eq!(check(&[(anna.person.key.as_str(), anna.issued)]), Err(tonic::Code::Unauthenticated));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use muster_contract::CapabilityName;
 use muster_contract::plans::{
-    Capability, CapabilitySpec, InventoryApplyRequest, InventoryDeleteRequest, InventoryItem, InventoryKind,
-    InventoryName, InventoryQuery, InventoryState, InventoryStateRequest,
+    Capability, CapabilitySpec, InventoryApplyRequest, InventoryItem, InventoryKind, InventoryName,
+    InventoryQuery, InventoryState, InventoryStateRequest,
 };
 use muster_proto::proto::mrds::ledger::computecapability::{
     self as messages, ComputeCapabilityState, CreateComputeCapabilityRequest,
@@ -18,7 +18,7 @@ use super::caller::split;
 use super::filters::{Identity, inventory, metadata, parsed, part, passes_state};
 use super::planner::Planner;
 use super::records;
-use super::refusals::{invalid, not_found};
+use super::refusals::invalid;
 
 /// The service.
 pub(super) struct Capabilities(pub(super) Planner);
@@ -26,11 +26,8 @@ pub(super) struct Capabilities(pub(super) Planner);
 impl Capabilities {
     async fn get(&self, field: &str, text: &str) -> Result<Response<GetComputeCapabilityResponse>, Status> {
         let name: CapabilityName = parsed(field, text)?;
-        let query = inventory(InventoryKind::Capability, vec![name.to_string()], false);
-        let found: Vec<Capability> = self.0.list(("inventory-list", "capabilities"), &query, 1, Some).await?;
-        let record = found.into_iter().next().map(records::capability);
-        let record = record.ok_or_else(|| not_found("compute capability", text))?;
-        Ok(Response::new(GetComputeCapabilityResponse { record: Some(record) }))
+        let found: Capability = self.0.entry(InventoryKind::Capability, name.as_str()).await?;
+        Ok(Response::new(GetComputeCapabilityResponse { record: Some(records::capability(found)) }))
     }
 }
 
@@ -76,16 +73,9 @@ impl messages::compute_capabilities_server::ComputeCapabilities for Capabilities
             ComputeCapabilityState::Inactive => InventoryState::Inactive,
             _ => return Err(invalid("status.state", "is not ACTIVE or INACTIVE")),
         };
-        let request = InventoryStateRequest {
-            item: InventoryName::Capability(parsed("metadata.id", &of.id)?),
-            node_state: None,
-            cluster: None,
-            state: Some(state),
-            message: Some(status.message).filter(|text| !text.is_empty()),
-            expected_version: Some(of.version),
-            request_id: None,
-        };
-        let record: Capability = self.0.change(&caller, "inventory-state", &request).await?;
+        let item = InventoryName::Capability(parsed("metadata.id", &of.id)?);
+        let request = InventoryStateRequest { state: Some(state), ..InventoryStateRequest::of(item) };
+        let record: Capability = self.0.set_state(&caller, of.version, status.message, request).await?;
         Ok(Response::new(UpdateComputeCapabilityResponse { record: Some(records::capability(record)) }))
     }
 
@@ -96,7 +86,7 @@ impl messages::compute_capabilities_server::ComputeCapabilities for Capabilities
         let asked = request.into_inner();
         let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
         let identity = Identity::of(asked.id_in, asked.name_in, versions);
-        let named = identity.wanted().to_vec();
+        let named = identity.wanted().1.to_vec();
         let query = InventoryQuery {
             capability_type: asked.type_in,
             ..inventory(InventoryKind::Capability, named, asked.include_deleted)
@@ -120,8 +110,7 @@ impl messages::compute_capabilities_server::ComputeCapabilities for Capabilities
         let (caller, message) = split(request)?;
         let of = metadata(message.metadata)?;
         let item = InventoryName::Capability(parsed("metadata.id", &of.id)?);
-        let request = InventoryDeleteRequest { item, expected_version: Some(of.version), request_id: None };
-        let _deleted: Capability = self.0.change(&caller, "inventory-delete", &request).await?;
+        self.0.delete::<Capability>(&caller, item, of.version).await?;
         Ok(Response::new(DeleteComputeCapabilityResponse {}))
     }
 }

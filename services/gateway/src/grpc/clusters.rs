@@ -2,8 +2,8 @@
 
 use muster_contract::ClusterName;
 use muster_contract::plans::{
-    Cluster, ClusterSpec, InventoryApplyRequest, InventoryDeleteRequest, InventoryItem, InventoryKind,
-    InventoryName, InventoryState, InventoryStateRequest,
+    Cluster, ClusterSpec, InventoryApplyRequest, InventoryItem, InventoryKind, InventoryName, InventoryState,
+    InventoryStateRequest,
 };
 use muster_proto::proto::mrds::ledger::cluster::{
     self as messages, ClusterState, CreateClusterRequest, CreateClusterResponse, DeleteClusterRequest,
@@ -16,7 +16,7 @@ use super::caller::split;
 use super::filters::{Identity, inventory, metadata, parsed, part, passes_state};
 use super::planner::Planner;
 use super::records;
-use super::refusals::{invalid, not_found};
+use super::refusals::invalid;
 
 /// The service.
 pub(super) struct Clusters(pub(super) Planner);
@@ -24,11 +24,8 @@ pub(super) struct Clusters(pub(super) Planner);
 impl Clusters {
     async fn get(&self, field: &str, text: &str) -> Result<Response<GetClusterResponse>, Status> {
         let name: ClusterName = parsed(field, text)?;
-        let query = inventory(InventoryKind::Cluster, vec![name.to_string()], false);
-        let found: Vec<Cluster> = self.0.list(("inventory-list", "clusters"), &query, 1, Some).await?;
-        let record = found.into_iter().next().map(records::cluster);
-        let record = record.ok_or_else(|| not_found("cluster", text))?;
-        Ok(Response::new(GetClusterResponse { record: Some(record) }))
+        let found: Cluster = self.0.entry(InventoryKind::Cluster, name.as_str()).await?;
+        Ok(Response::new(GetClusterResponse { record: Some(records::cluster(found)) }))
     }
 }
 
@@ -70,16 +67,9 @@ impl messages::clusters_server::Clusters for Clusters {
             ClusterState::Inactive => InventoryState::Inactive,
             _ => return Err(invalid("status.state", "is not ACTIVE or INACTIVE")),
         };
-        let request = InventoryStateRequest {
-            item: InventoryName::Cluster(parsed("metadata.id", &of.id)?),
-            node_state: None,
-            cluster: None,
-            state: Some(state),
-            message: Some(status.message).filter(|text| !text.is_empty()),
-            expected_version: Some(of.version),
-            request_id: None,
-        };
-        let record: Cluster = self.0.change(&caller, "inventory-state", &request).await?;
+        let item = InventoryName::Cluster(parsed("metadata.id", &of.id)?);
+        let request = InventoryStateRequest { state: Some(state), ..InventoryStateRequest::of(item) };
+        let record: Cluster = self.0.set_state(&caller, of.version, status.message, request).await?;
         Ok(Response::new(UpdateClusterResponse { record: Some(records::cluster(record)) }))
     }
 
@@ -90,7 +80,7 @@ impl messages::clusters_server::Clusters for Clusters {
         let asked = request.into_inner();
         let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
         let identity = Identity::of(asked.id_in, asked.name_in, versions);
-        let query = inventory(InventoryKind::Cluster, identity.wanted().to_vec(), asked.include_deleted);
+        let query = inventory(InventoryKind::Cluster, identity.wanted().1.to_vec(), asked.include_deleted);
         let keep = |row: Cluster| {
             let (name, version) = (row.name.to_string(), row.version);
             let record = records::cluster(row);
@@ -110,8 +100,7 @@ impl messages::clusters_server::Clusters for Clusters {
         let (caller, message) = split(request)?;
         let of = metadata(message.metadata)?;
         let item = InventoryName::Cluster(parsed("metadata.id", &of.id)?);
-        let request = InventoryDeleteRequest { item, expected_version: Some(of.version), request_id: None };
-        let _deleted: Cluster = self.0.change(&caller, "inventory-delete", &request).await?;
+        self.0.delete::<Cluster>(&caller, item, of.version).await?;
         Ok(Response::new(DeleteClusterResponse {}))
     }
 }

@@ -15,7 +15,7 @@ const HEADING: &str = "gRPC for programs of MRDS and EMCO";
 #[derive(Debug, Args)]
 pub(crate) struct GrpcArgs {
     /// Address to serve gRPC on, over TLS with client certificates that name spiffe://TRUST-DOMAIN/muster/ROLE/NAME; --creds
-    /// must then be of the role gateway, unless the hub has no credentials. Off unless set
+    /// must then hold credentials of the role gateway; leave it out on a hub without credentials. Off unless set
     #[arg(long, alias = "grpc-listen", help_heading = HEADING, env = "MUSTER_GRPC_ADDR", value_name = "IP:PORT")]
     grpc_addr: Option<String>,
 
@@ -23,7 +23,7 @@ pub(crate) struct GrpcArgs {
     #[arg(long, help_heading = HEADING, env = "MUSTER_GRPC_CLIENT_CA", value_name = "FILE", requires = "grpc_addr")]
     grpc_client_ca: Option<String>,
 
-    /// File with lists of revoked certificates (PEM, CRL) of these authorities; read at the start
+    /// File with certificate revocation lists (PEM, CRL) of these authorities. The gateway reads it at its start only
     #[arg(long, help_heading = HEADING, env = "MUSTER_GRPC_CRL", value_name = "FILE", requires = "grpc_addr")]
     grpc_crl: Option<String>,
 
@@ -35,7 +35,7 @@ pub(crate) struct GrpcArgs {
     #[arg(long, help_heading = HEADING, env = "MUSTER_GRPC_KEY", value_name = "FILE", requires = "grpc_cert")]
     grpc_key: Option<String>,
 
-    /// Site of the nodes whose names have none: MRDS's clients then say `press-1` for SITE/press-1
+    /// Site of nodes that a client names without one: press-1 then means SITE/press-1
     #[arg(long, help_heading = HEADING, env = "MUSTER_GRPC_SITE", value_name = "SITE", requires = "grpc_addr")]
     grpc_site: Option<String>,
 }
@@ -57,7 +57,7 @@ pub struct GrpcConfig {
     pub site: Option<SiteId>,
 }
 
-/// Settings of other listeners that the gRPC listener takes where it has none of its own.
+/// Settings of other listeners that the gRPC listener uses as defaults.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inherited<'a> {
     /// The certificate of people's listener.

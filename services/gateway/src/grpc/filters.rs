@@ -41,29 +41,15 @@ impl Identity {
             && self.exactly.is_none_or(|exactly| version == exactly)
     }
 
-    /// Names to ask for; empty if all records must be looked at.
-    pub(super) fn wanted(&self) -> &[String] {
-        if self.ids.is_empty() { &self.names } else { &self.ids }
+    /// Names to ask for, with the field that has them; empty if all records must be looked at.
+    pub(super) fn wanted(&self) -> (&'static str, &[String]) {
+        if self.ids.is_empty() { ("name_in", &self.names) } else { ("id_in", &self.ids) }
     }
 }
 
 /// A question for the entries of one kind with these names, or for all of them if there are none.
 pub(super) fn inventory(kind: InventoryKind, name: Vec<String>, include_deleted: bool) -> InventoryQuery {
-    InventoryQuery {
-        kind,
-        name,
-        cluster: Vec::new(),
-        update_domain: Vec::new(),
-        node_state: Vec::new(),
-        remaining_cores_gte: None,
-        remaining_memory_gte: None,
-        payload_name: Vec::new(),
-        payload_name_not_in: Vec::new(),
-        capability_type: Vec::new(),
-        include_deleted,
-        limit: None,
-        after: None,
-    }
+    InventoryQuery { name, include_deleted, ..InventoryQuery::of(kind) }
 }
 
 /// Whether a value passes a list of wanted and one of unwanted values.
@@ -71,9 +57,9 @@ pub(super) fn passes_state(wanted: &[i32], unwanted: &[i32], state: i32) -> bool
     (wanted.is_empty() || wanted.contains(&state)) && !unwanted.contains(&state)
 }
 
-/// Whether a number is within bounds of which a zero bounds nothing.
-pub(super) fn is_within(number: u64, least: u32, most: u32) -> bool {
-    number >= u64::from(least) && (most == 0 || number <= u64::from(most))
+/// Whether a number is at most a bound; a bound of zero bounds nothing.
+pub(super) fn is_at_most(number: u64, most: u32) -> bool {
+    most == 0 || number <= u64::from(most)
 }
 
 /// The metadata of a request.
@@ -89,13 +75,13 @@ pub(super) fn metadata(metadata: Option<Metadata>) -> Result<Metadata, Status> {
 /// # Errors
 /// It is missing.
 pub(super) fn part<T>(field: &'static str, part: Option<T>) -> Result<T, Status> {
-    part.ok_or_else(|| invalid(field, "is missing"))
+    part.ok_or_else(|| invalid(field, "is missing: set it"))
 }
 
-/// A text as the type that it must be.
+/// Parses a field.
 ///
 /// # Errors
-/// It is none.
+/// The text breaks the rules of its type.
 pub(super) fn parsed<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Status> {
     text.parse().map_err(|error: T::Err| invalid(field, format!("'{text}': {error}")))
 }
@@ -121,8 +107,10 @@ mod tests {
         ] {
             assert!(!filters.passes("a", "n", 3), "{why}");
         }
+        assert_eq!(of(&[], &["n"], [0, 0, 0]).wanted(), ("name_in", &["n".to_owned()][..]));
+        assert_eq!(of(&["a"], &["n"], [0, 0, 0]).wanted(), ("id_in", &["a".to_owned()][..]));
         assert!(passes_state(&[], &[], 1) && passes_state(&[1], &[2], 1));
         assert!(!passes_state(&[2], &[], 1) && !passes_state(&[], &[1], 1));
-        assert!(is_within(3, 0, 0) && is_within(3, 3, 3) && !is_within(3, 4, 0) && !is_within(3, 0, 2));
+        assert!(is_at_most(3, 0) && is_at_most(3, 3) && !is_at_most(3, 2));
     }
 }

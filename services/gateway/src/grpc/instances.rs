@@ -30,7 +30,7 @@ const LIST: (&str, &str) = ("instance-list", "instances");
 const REVISIONS_MAKE_INSTANCES: &str = "the planner makes, updates and deletes instances: call DeploymentPlans.AddDeployment with another instance_count";
 const PLANNER_PLACES: &str =
     "the planner places instances: call AddOperation with RELOCATE, or Nodes.AddDisruption to empty a node";
-const NODES_REPORT: &str = "the state of a runtime instance is what its node reports";
+const NODES_REPORT: &str = "a runtime instance has the state that its node reports: call AddOperation with STOP or RESTART to change it";
 const PLANNER_CARRIES_OUT: &str =
     "the planner sets this state itself: APPROVED approves an operation, FAILED rejects it";
 
@@ -91,7 +91,7 @@ fn operation_type(of: messages::OperationType) -> Result<OperationType, Status> 
         | messages::OperationType::Delete => {
             return Err(Status::unimplemented(REVISIONS_MAKE_INSTANCES));
         }
-        messages::OperationType::Unknown => return Err(invalid("operation.type", "is missing")),
+        messages::OperationType::Unknown => return Err(invalid("operation.type", "is missing: set it")),
     })
 }
 
@@ -147,7 +147,7 @@ impl messages::meta_instances_server::MetaInstances for Instances {
         let query = InstancesQuery {
             plan: plans.collect::<Result<_, _>>()?,
             revision: revisions.collect::<Result<_, _>>()?,
-            name: identity.wanted().to_vec(),
+            name: identity.wanted().1.to_vec(),
             ..InstancesQuery::default()
         };
         let keep = |row: InstanceStatus| {
@@ -206,7 +206,7 @@ impl messages::meta_instances_server::MetaInstances for Instances {
         let state =
             operation.status.as_ref().map_or(OperationState::Pending, messages::OperationStatus::state);
         if !matches!(state, OperationState::Pending | OperationState::Unknown) {
-            return Err(invalid("operation.status.state", "is not PENDING, and a new operation is"));
+            return Err(invalid("operation.status.state", "must be PENDING or unset for a new operation"));
         }
         let instance = self.by_id(&of.id).await?.instance;
         let request = OperationRequest {
@@ -215,7 +215,7 @@ impl messages::meta_instances_server::MetaInstances for Instances {
             operation_type,
             not_before: None,
             expected_version: Some(of.version),
-            // The planner names operations itself; the client's name makes a repeated call the same one.
+            // The planner names operations itself; the client's id is the idempotency key of the call.
             request_id: Some(operation.id).filter(|id| !id.is_empty()),
         };
         let changed = self.0.change(&caller, "operation-request", &request).await?;
@@ -231,7 +231,7 @@ impl messages::meta_instances_server::MetaInstances for Instances {
         let verb = match status.state() {
             OperationState::Approved => "operation-approve",
             OperationState::Failed => "operation-reject",
-            OperationState::Unknown => return Err(invalid("status.state", "is missing")),
+            OperationState::Unknown => return Err(invalid("status.state", "is missing: set it")),
             _ => return Err(Status::unimplemented(PLANNER_CARRIES_OUT)),
         };
         let reason = Some(status.message).filter(|text| !text.is_empty());

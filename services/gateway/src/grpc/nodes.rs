@@ -3,9 +3,8 @@
 //! A disruption has no start in MRDS's messages, so one that is added here begins at once.
 
 use muster_contract::plans::{
-    DisruptionRequest, DisruptionVerb, InventoryApplyRequest, InventoryDeleteRequest, InventoryItem,
-    InventoryKind, InventoryName, InventoryQuery, InventoryStateRequest, Node, NodeSpec, NodeState,
-    NodeStatus, NodeVolume, Resources,
+    DisruptionRequest, DisruptionVerb, InventoryApplyRequest, InventoryItem, InventoryKind, InventoryName,
+    InventoryQuery, InventoryStateRequest, Node, NodeSpec, NodeState, NodeStatus, NodeVolume, Resources,
 };
 use muster_contract::{CapabilityName, DeviceKey};
 use muster_proto::proto::mrds::core::Metadata;
@@ -18,7 +17,7 @@ use muster_proto::proto::mrds::ledger::node::{
 use tonic::{Request, Response, Status};
 
 use super::caller::{GrpcCaller, split};
-use super::filters::{Identity, inventory, is_within, metadata, parsed, part, passes_state};
+use super::filters::{Identity, inventory, is_at_most, metadata, parsed, part, passes_state};
 use super::planner::Planner;
 use super::records;
 use super::refusals::{invalid, not_found};
@@ -31,23 +30,28 @@ pub(super) struct Nodes(pub(super) Planner);
 
 impl Nodes {
     async fn find(&self, key: &DeviceKey) -> Result<NodeStatus, Status> {
-        let query = inventory(InventoryKind::Node, vec![key.to_string()], false);
-        let found: Vec<NodeStatus> = self.0.list(LIST, &query, 1, Some).await?;
-        found.into_iter().next().ok_or_else(|| not_found("node", &key.to_string()))
-    }
-
-    async fn record(&self, key: &DeviceKey) -> Result<messages::Node, Status> {
-        Ok(records::node(self.find(key).await?, self.0.node_name(key)))
+        self.0.entry(InventoryKind::Node, &key.to_string()).await
     }
 
     async fn get(&self, field: &str, text: &str) -> Result<Response<GetNodeResponse>, Status> {
-        let record = self.record(&self.0.node_key(field, text)?).await?;
+        let key = self.0.node_key(field, text)?;
+        let record = records::node(self.find(&key).await?, self.0.node_name(&key));
         Ok(Response::new(GetNodeResponse { record: Some(record) }))
     }
 
-    async fn changed(&self, changed: Node) -> Result<Response<UpdateNodeResponse>, Status> {
-        let record = self.record(&changed.key).await?;
-        Ok(Response::new(UpdateNodeResponse { record: Some(record) }))
+    /// The record of a changed node. If the node cannot be read again, the resources of its instances count as free.
+    async fn changed_record(&self, node: Node) -> messages::Node {
+        let (found, name) = (self.find(&node.key).await, self.0.node_name(&node.key));
+        let unread = |_| {
+            let free = node.total_resources.minus(node.system_reserved_resources);
+            NodeStatus { remaining_resources: free.unwrap_or_default(), payloads: Vec::new(), node }
+        };
+        records::node(found.unwrap_or_else(unread), name)
+    }
+
+    async fn changed(&self, changed: Node) -> Response<UpdateNodeResponse> {
+        let record = self.changed_record(changed).await;
+        Response::new(UpdateNodeResponse { record: Some(record) })
     }
 
     /// A node's id as a device, and its version.
@@ -70,7 +74,7 @@ impl Nodes {
         let request =
             DisruptionRequest { node, id, verb, start, should_evict, expected_version, request_id: None };
         let changed = self.0.change(caller, "inventory-disruption", &request).await?;
-        self.changed(changed).await
+        Ok(self.changed(changed).await)
     }
 
     /// Changes the capabilities of a node, of which a request of the planner has all.
@@ -95,11 +99,15 @@ impl Nodes {
         let item = InventoryItem::Node(spec);
         let request = InventoryApplyRequest { item, expected_version: Some(version), request_id: None };
         let changed = self.0.change(caller, "inventory-apply", &request).await?;
-        self.changed(changed).await
+        Ok(self.changed(changed).await)
     }
 
-    fn query(&self, asked: &ListNodeRequest, named: &[String]) -> Result<InventoryQuery, Status> {
-        let key = |text: &String| Ok(self.0.node_key("name_in", text)?.to_string());
+    fn query(
+        &self,
+        asked: &ListNodeRequest,
+        (field, named): (&str, &[String]),
+    ) -> Result<InventoryQuery, Status> {
+        let key = |text: &String| Ok(self.0.node_key(field, text)?.to_string());
         let names = named.iter().map(key).collect::<Result<_, Status>>()?;
         let set = |number: u32| (number > 0).then(|| u64::from(number));
         Ok(InventoryQuery {
@@ -140,7 +148,10 @@ fn state(of: messages::NodeState) -> Result<NodeState, Status> {
         messages::NodeState::Allocated => NodeState::Allocated,
         messages::NodeState::Evicted => NodeState::Evicted,
         messages::NodeState::Sanitizing => NodeState::Sanitizing,
-        messages::NodeState::Unknown => return Err(invalid("status.state", "is none that a node may get")),
+        messages::NodeState::Unknown => {
+            let rule = "must be UNALLOCATED, ALLOCATING, ALLOCATED, EVICTED or SANITIZING";
+            return Err(invalid("status.state", rule));
+        }
     })
 }
 
@@ -162,8 +173,7 @@ impl messages::nodes_server::Nodes for Nodes {
         let item = InventoryItem::Node(spec);
         let request = InventoryApplyRequest { item, expected_version: None, request_id: None };
         let made: Node = self.0.create(&caller, "inventory-apply", &request).await?;
-        let record = self.record(&made.key).await?;
-        Ok(Response::new(CreateNodeResponse { record: Some(record) }))
+        Ok(Response::new(CreateNodeResponse { record: Some(self.changed_record(made).await) }))
     }
 
     async fn get_by_id(
@@ -189,16 +199,12 @@ impl messages::nodes_server::Nodes for Nodes {
         let status = part("status", message.status)?;
         let cluster = Some(&message.cluster_id).filter(|text| !text.is_empty());
         let request = InventoryStateRequest {
-            item: InventoryName::Node(key),
             node_state: Some(state(status.state())?),
             cluster: cluster.map(|text| parsed("cluster_id", text)).transpose()?,
-            state: None,
-            message: Some(status.message).filter(|text| !text.is_empty()),
-            expected_version: Some(version),
-            request_id: None,
+            ..InventoryStateRequest::of(InventoryName::Node(key))
         };
-        let changed = self.0.change(&caller, "inventory-state", &request).await?;
-        self.changed(changed).await
+        let changed = self.0.set_state(&caller, version, status.message, request).await?;
+        Ok(self.changed(changed).await)
     }
 
     async fn list(&self, request: Request<ListNodeRequest>) -> Result<Response<ListNodeResponse>, Status> {
@@ -212,8 +218,8 @@ impl messages::nodes_server::Nodes for Nodes {
             let state = records::node_state(row.node.state).into();
             let passes = identity.passes(&id, &name, row.node.version)
                 && passes_state(&asked.state_in, &asked.state_not_in, state)
-                && is_within(free.cores, 0, asked.remaining_cores_lte)
-                && is_within(free.memory, 0, asked.remaining_memory_lte);
+                && is_at_most(free.cores, asked.remaining_cores_lte)
+                && is_at_most(free.memory, asked.remaining_memory_lte);
             passes.then(|| records::node(row, name))
         };
         let records = self.0.list(LIST, &query, asked.limit, keep).await?;
@@ -226,9 +232,7 @@ impl messages::nodes_server::Nodes for Nodes {
     ) -> Result<Response<DeleteNodeResponse>, Status> {
         let (caller, message) = split(request)?;
         let (key, version) = self.of(message.metadata)?;
-        let item = InventoryName::Node(key);
-        let request = InventoryDeleteRequest { item, expected_version: Some(version), request_id: None };
-        let _deleted: Node = self.0.change(&caller, "inventory-delete", &request).await?;
+        self.0.delete::<Node>(&caller, InventoryName::Node(key), version).await?;
         Ok(Response::new(DeleteNodeResponse {}))
     }
 
@@ -241,7 +245,10 @@ impl messages::nodes_server::Nodes for Nodes {
         let state =
             disruption.status.as_ref().map_or(DisruptionState::Scheduled, messages::DisruptionStatus::state);
         if !matches!(state, DisruptionState::Scheduled | DisruptionState::Unknown) {
-            return Err(invalid("disruption.status.state", "is not SCHEDULED, and a new one is"));
+            return Err(invalid(
+                "disruption.status.state",
+                "must be SCHEDULED or unset for a new disruption",
+            ));
         }
         let (id, evicts) = (disruption.id, disruption.should_evict);
         self.disrupt(&caller, message.metadata, id, DisruptionVerb::Add, evicts).await

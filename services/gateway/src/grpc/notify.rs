@@ -1,9 +1,9 @@
 //! EMCO's notification service: each stream follows a question of people's event streams, so that clients of both share the
 //! polls of a question. The present state comes first.
 //!
-//! A stream ends with OK when the deployment or device is gone; with UNAVAILABLE at its age; with CANCELLED when its client deregisters.
-//! While no service answers, its last message is `STATUS_ERROR`. It checks the caller's key before each message, and every few
-//! seconds.
+//! A stream ends with OK when the deployment or device is gone, with UNAVAILABLE at its greatest age or when the gateway stops,
+//! and with CANCELLED when its client deregisters. While no service answers, the last message is `STATUS_ERROR`. The stream checks
+//! the caller's key before each message and every few seconds.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -34,12 +34,19 @@ use crate::people::watch::polled::notices::{Notice, Notices};
 
 /// Most open streams.
 const REGISTRATIONS_MAX: usize = 1_000;
+/// Most open streams of one person.
+const REGISTRATIONS_OF_PERSON_MAX: usize = 256;
 /// Longest id of a client, in bytes.
 const CLIENT_ID_BYTES_MAX: usize = 128;
 /// Longest time between two checks of the caller's key.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Age at which a stream ends; the client registers again.
 const AGE_MAX: Duration = Duration::from_secs(30 * 60);
+/// The end of a stream whose gateway stops.
+const STOPPED: &str = "the gateway stops: register again";
+
+// One person leaves room for others.
+const _: () = assert!(REGISTRATIONS_OF_PERSON_MAX < REGISTRATIONS_MAX);
 
 /// The key of the person who registered, and the client's id.
 type RegistrationKey = (String, String);
@@ -66,9 +73,7 @@ impl Notifier {
         }
         let key = (caller.person.key.clone(), id.to_owned());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.len() >= REGISTRATIONS_MAX {
-            return Err(Status::resource_exhausted(format!("{REGISTRATIONS_MAX} streams are open")));
-        }
+        check_room(&open, &key.0)?;
         match open.entry(key.clone()) {
             Entry::Occupied(_) => Err(Status::already_exists(format!(
                 "clientId: '{id}' is registered: deregister it, or choose another one"
@@ -80,6 +85,20 @@ impl Notifier {
             }
         }
     }
+}
+
+/// Checks that a person may open another stream.
+fn check_room(open: &HashMap<RegistrationKey, CancellationToken>, person: &str) -> Result<(), Status> {
+    let own = open.keys().filter(|(key, _)| key == person).count();
+    if own >= REGISTRATIONS_OF_PERSON_MAX {
+        return Err(Status::resource_exhausted(format!("you have {own} open streams: deregister one")));
+    }
+    if open.len() >= REGISTRATIONS_MAX {
+        return Err(Status::resource_exhausted(format!(
+            "{REGISTRATIONS_MAX} streams are open at this gateway: register later, or at another gateway"
+        )));
+    }
+    Ok(())
 }
 
 /// An open registration; its end frees the client's id.
@@ -102,6 +121,7 @@ struct Messages {
     caller: Arc<GrpcCaller>,
     notices: Notices,
     registration: Registration,
+    stop: CancellationToken,
     ends: Instant,
     has_ended: bool,
 }
@@ -136,9 +156,17 @@ impl Messages {
             }
             tokio::select! {
                 () = sleep(CHECK_INTERVAL) => {}
-                changed = self.notices.changed() => changed?,
+                changed = self.notices.changed() => {
+                    if changed.is_none() {
+                        return Some(Err(Status::unavailable(STOPPED)));
+                    }
+                }
                 () = self.registration.ended.cancelled() => {
-                    return Some(Err(Status::cancelled("the registration has ended")));
+                    return Some(Err(if self.stop.is_cancelled() {
+                        Status::unavailable(STOPPED)
+                    } else {
+                        Status::cancelled("the client has deregistered")
+                    }));
                 }
             }
         }
@@ -163,6 +191,7 @@ impl StatusNotify for Notifier {
             caller,
             notices,
             registration,
+            stop: self.stop.clone(),
             ends: Instant::now() + AGE_MAX,
             has_ended: false,
         };
@@ -296,6 +325,25 @@ mod tests {
         assert_eq!((of.resources[0].name.as_str(), &of.resources[0].gvk), ("main", &Some(gvk)));
         assert_eq!(of.resources[0].status_value(), StatusValue::NotReady);
         assert_eq!(notification(b"no JSON").status_value(), StatusValue::StatusError);
+    }
+
+    #[test]
+    fn one_person_leaves_room_for_streams_of_others() {
+        let mut open = HashMap::new();
+        let mut add = |person: &str, count: usize| {
+            let keys = (0..count).map(|id| (person.to_owned(), id.to_string()));
+            open.extend(keys.map(|key| (key, CancellationToken::new())));
+            let check = |person| check_room(&open, person).map_err(|status| status.message().to_owned());
+            (check("anna"), check("ben"))
+        };
+        assert_eq!(add("anna", REGISTRATIONS_OF_PERSON_MAX - 1), (Ok(()), Ok(())));
+        let (anna, ben) = add("anna", REGISTRATIONS_OF_PERSON_MAX);
+        assert_eq!((anna.unwrap_err().as_str(), ben), ("you have 256 open streams: deregister one", Ok(())));
+        for person in ["b", "c", "d"] {
+            let _ = add(person, REGISTRATIONS_OF_PERSON_MAX);
+        }
+        let (_, ben) = add("e", 0);
+        assert!(ben.unwrap_err().starts_with("1000 streams are open at this gateway"));
     }
 
     #[test]

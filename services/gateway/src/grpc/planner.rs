@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use muster_client::ask::{AskError, Hub, understood};
+use muster_contract::plans::{
+    InventoryDeleteRequest, InventoryKind, InventoryName, InventoryQuery, InventoryStateRequest,
+};
 use muster_contract::query::PAGE_MAX;
 use muster_contract::{DeviceKey, SiteId, Timestamp};
 use muster_identity::on_behalf::NoteSigner;
@@ -13,7 +16,7 @@ use serde_json::{Value, json};
 use tonic::Status;
 
 use super::caller::GrpcCaller;
-use super::refusals::{invalid, not_made, refused};
+use super::refusals::{invalid, not_found, not_made, refused};
 use crate::login;
 
 /// Most records of one answer: MRDS's lists have no pages.
@@ -70,6 +73,56 @@ impl Planner {
         self.request(caller, verb, request).await.map_err(not_made)
     }
 
+    /// Sets the state that a request has, for a caller. An empty message sets none.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub(super) async fn set_state<R: DeserializeOwned>(
+        &self,
+        caller: &GrpcCaller,
+        version: u64,
+        message: String,
+        request: InventoryStateRequest,
+    ) -> Result<R, Status> {
+        let message = Some(message).filter(|text| !text.is_empty());
+        let request = InventoryStateRequest { message, expected_version: Some(version), ..request };
+        self.change(caller, "inventory-state", &request).await
+    }
+
+    /// Deletes an entry of the inventory for a caller.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub(super) async fn delete<R: DeserializeOwned>(
+        &self,
+        caller: &GrpcCaller,
+        item: InventoryName,
+        version: u64,
+    ) -> Result<(), Status> {
+        let request = InventoryDeleteRequest { item, expected_version: Some(version), request_id: None };
+        let _deleted: R = self.change(caller, "inventory-delete", &request).await?;
+        Ok(())
+    }
+
+    /// The entry of the inventory with this name.
+    ///
+    /// # Errors
+    /// As [`Self::change`]; there is none.
+    pub(super) async fn entry<R: DeserializeOwned>(
+        &self,
+        kind: InventoryKind,
+        name: &str,
+    ) -> Result<R, Status> {
+        let (rows, word) = match kind {
+            InventoryKind::Node => ("nodes", "node"),
+            InventoryKind::Cluster => ("clusters", "cluster"),
+            InventoryKind::Capability => ("capabilities", "compute capability"),
+        };
+        let query = InventoryQuery { name: vec![name.to_owned()], ..InventoryQuery::of(kind) };
+        let found: Vec<R> = self.list(("inventory-list", rows), &query, 1, Some).await?;
+        found.into_iter().next().ok_or_else(|| not_found(word, name))
+    }
+
     /// An answer to a question that changes nothing.
     ///
     /// # Errors
@@ -86,7 +139,7 @@ impl Planner {
     /// The records of all pages of a list that `keep` makes from its rows, up to the limit (0: no limit).
     ///
     /// # Errors
-    /// As [`Self::change`]; more than [`RECORDS_MAX`] records without a limit.
+    /// As [`Self::change`]; more than [`RECORDS_MAX`] records match, and the limit is above it or none.
     pub(super) async fn list<Q: Serialize, R: DeserializeOwned, T>(
         &self,
         (verb, rows): (&'static str, &'static str),
@@ -110,8 +163,9 @@ impl Planner {
                 return Ok(records);
             }
             if records.len() > RECORDS_MAX {
-                let rule = format!("the list has more than {RECORDS_MAX} records: set filters or a limit");
-                return Err(Status::resource_exhausted(rule));
+                return Err(Status::resource_exhausted(format!(
+                    "more than {RECORDS_MAX} records match: set filters, or a limit of at most {RECORDS_MAX}"
+                )));
             }
             match answer.get("next") {
                 Some(next @ Value::String(_)) if question.get("after") != Some(next) => {

@@ -24,7 +24,7 @@ use super::planner::Planner;
 use super::records;
 use super::refusals::invalid;
 
-/// Why a deployment gets some states from nobody.
+/// Why nobody may set some states of a deployment.
 const OWN_STATES: &str = "the planner sets this state itself, by what nodes report: PAUSED, IN_PROGRESS and CANCELLED may be requested";
 
 /// The service.
@@ -102,9 +102,9 @@ fn identity(asked: &DeploymentPlanListFilters) -> Identity {
     }
 }
 
-fn query(asked: &DeploymentPlanListFilters, named: &[String]) -> Result<PlansQuery, Status> {
+fn query(asked: &DeploymentPlanListFilters, (field, named): (&str, &[String])) -> Result<PlansQuery, Status> {
     let payloads = asked.payload_name_in.iter().map(|name| parsed("payload_name_in", name));
-    let names = named.iter().map(|name| parsed::<PlanName>("name_in", name));
+    let names = named.iter().map(|name| parsed::<PlanName>(field, name));
     let all = vec![PlanState::Active, PlanState::Inactive, PlanState::Deleted];
     Ok(PlansQuery {
         name: names.collect::<Result<_, _>>()?,
@@ -229,7 +229,7 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
             DeploymentState::Paused => RevisionVerb::Pause,
             DeploymentState::InProgress => RevisionVerb::Resume,
             DeploymentState::Cancelled => RevisionVerb::Cancel,
-            DeploymentState::Unknown => return Err(invalid("status.state", "is missing")),
+            DeploymentState::Unknown => return Err(invalid("status.state", "is missing: set it")),
             DeploymentState::Pending | DeploymentState::Failed | DeploymentState::Completed => {
                 return Err(Status::unimplemented(OWN_STATES));
             }

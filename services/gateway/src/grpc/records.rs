@@ -127,7 +127,7 @@ pub(super) fn plan(of: Plan) -> plans::DeploymentPlanRecord {
     }
 }
 
-/// The state of a plan; a deleted one is of no state.
+/// The state of a plan. MRDS has no state for a deleted plan, so it is Unknown.
 pub(super) const fn plan_state(state: PlanState) -> plans::DeploymentPlanState {
     match state {
         PlanState::Active => plans::DeploymentPlanState::Active,
@@ -259,7 +259,7 @@ fn operation(of: Operation) -> instances::Operation {
         | OperationState::Expired
         | OperationState::Cancelled => State::Failed,
     };
-    // The states that MRDS does not have are in the message.
+    // MRDS lacks these states, so the message begins with the planner's word.
     let message = match of.state {
         OperationState::Running
         | OperationState::Rejected

@@ -15,7 +15,7 @@ use crate::problem::Problem;
 pub(super) fn refused(error: AskError) -> Status {
     let words = chain(&error);
     match error {
-        AskError::RefusedByPlanner(body) => by_planner(&body, words),
+        AskError::RefusedByPlanner(body) => Status::with_metadata(code_of(body.code), words, details(&body)),
         AskError::Refused(body) => Status::new(code_of(body.code), body.message),
         AskError::Forbidden { .. } => Status::permission_denied(words),
         error if error.may_pass() => Status::unavailable(words),
@@ -25,13 +25,11 @@ pub(super) fn refused(error: AskError) -> Status {
 
 /// The status of a request that makes a record: a conflict means that one of its name exists.
 pub(super) fn not_made(error: AskError) -> Status {
-    match error {
-        AskError::RefusedByPlanner(body) if body.code == ErrorCode::Conflict => {
-            let metadata = details(&body);
-            Status::with_metadata(Code::AlreadyExists, body.message, metadata)
-        }
-        other => refused(other),
+    let status = refused(error);
+    if status.code() != Code::Aborted {
+        return status;
     }
+    Status::with_metadata(Code::AlreadyExists, status.message(), status.metadata().clone())
 }
 
 /// The status of a question that people's side refuses.
@@ -58,10 +56,6 @@ pub(super) fn invalid(field: &str, rule: impl std::fmt::Display) -> Status {
 /// A record that does not exist.
 pub(super) fn not_found(kind: &str, name: &str) -> Status {
     Status::not_found(format!("there is no {kind} {name}"))
-}
-
-fn by_planner(body: &PlannerErrorBody, words: String) -> Status {
-    Status::with_metadata(code_of(body.code), words, details(body))
 }
 
 fn details(body: &PlannerErrorBody) -> MetadataMap {
@@ -126,7 +120,10 @@ mod tests {
             assert_eq!(serde_json::json!(trailer("muster-code")), serde_json::to_value(code).unwrap());
             assert_eq!((trailer("muster-field"), trailer("muster-current-version")), ("plan", "3"));
         }
-        assert_eq!(not_made(refusal(ErrorCode::Conflict)).code(), Code::AlreadyExists);
+        let (made, conflict) =
+            (not_made(refusal(ErrorCode::Conflict)), refused(refusal(ErrorCode::Conflict)));
+        assert_eq!((made.code(), made.message()), (Code::AlreadyExists, conflict.message()));
+        assert_eq!(made.metadata().get("muster-code").unwrap(), "conflict");
         assert_eq!(not_made(refusal(ErrorCode::BadRequest)).code(), Code::InvalidArgument);
         let silent =
             AskError::NoService { service: "muster-planner", subject: "muster.planner.x".to_owned() };

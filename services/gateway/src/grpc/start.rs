@@ -15,8 +15,8 @@ use muster_proto::proto::mrds::ledger::node::nodes_server::NodesServer;
 use muster_proto::status_notify_server::StatusNotifyServer;
 use muster_service::clock::{Clock, SystemClock};
 use muster_service::supervisor::{Stage, Supervisor};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{Error, RootCertStore, ServerConfig, version};
+use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
 use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
@@ -40,7 +40,7 @@ use crate::tls::{self, KeyPair, TlsError};
 
 /// Longest message of a client, in bytes: a plan is far shorter.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
-/// Longest message of an answer, in bytes: gRPC's clients take no longer one unless they are told to.
+/// Longest message of an answer, in bytes: the longest that gRPC's clients accept without a setting.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The gRPC listener before it serves.
@@ -123,26 +123,39 @@ fn router(planner: Planner, notifier: Notifier, state: CallGuard) -> Router {
     routes.prepare().into_axum_router().layer(from_fn_with_state(state, guard))
 }
 
-/// TLS 1.3 with a certificate of each client that an authority has signed. Sessions are not resumed, so that each connection
-/// proves its certificate.
+/// TLS with a certificate of each client that an authority has signed and no list revokes.
 fn tls_of(pair: KeyPair, client_ca: &Path, crl: Option<&Path>) -> Result<Arc<ServerConfig>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for authority in tls::certificates(client_ca)? {
-        roots.add(authority).map_err(TlsError::Authority)?;
-    }
+    let roots = tls::roots(tls::certificates(client_ca)?)?;
     let revoked = crl.map(tls::revocation_lists).transpose()?.unwrap_or_default();
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider())
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, tls::provider())
         .with_crls(revoked)
         .allow_unknown_revocation_status()
-        .build();
-    let verifier = verifier.map_err(|error| TlsError::Authority(Error::General(error.to_string())))?;
-    let builder = ServerConfig::builder_with_provider(tls::provider())
-        .with_protocol_versions(&[&version::TLS13])
-        .map_err(TlsError::Pair)?
-        .with_client_cert_verifier(verifier);
-    let mut config = builder.with_single_cert(pair.chain, pair.key).map_err(TlsError::Pair)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
+        .build()?;
+    tls::for_clients(pair, verifier, b"h2")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_list_of_revoked_certificates_is_reported_by_its_flag() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let made = rcgen::generate_simple_self_signed(["gateway.example".to_owned()]).unwrap();
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let (certificate, key) = (write("cert.pem", &certificate), write("key.pem", &key));
+        let pair = || KeyPair::read(&certificate, &key).unwrap();
+        assert!(tls_of(pair(), &certificate, None).is_ok());
+        let text = "-----BEGIN X509 CRL-----\nMAMCAQE=\n-----END X509 CRL-----\n";
+        let refused = tls_of(pair(), &certificate, Some(&write("crl.pem", text))).unwrap_err();
+        assert!(matches!(refused, TlsError::RevocationList(_)), "{refused:?}");
+        assert!(refused.to_string().contains("--grpc-crl"), "{refused}");
+        let refused = tls_of(pair(), &certificate, Some(&certificate)).unwrap_err();
+        assert!(matches!(refused, TlsError::Pem { .. }), "{refused:?}");
+    }
 }

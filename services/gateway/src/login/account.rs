@@ -93,6 +93,15 @@ impl Account {
     }
 }
 
+#[cfg(test)]
+impl Account {
+    /// An account that was read at a time, without files.
+    pub(crate) fn known_at(now: Timestamp, account: PeopleAccount) -> Self {
+        let known = Mutex::new((now.as_second(), Arc::new(account)));
+        Self { creds: PathBuf::new(), revocations: None, known }
+    }
+}
+
 fn account(creds: &Path, revocations: Option<&Path>) -> Result<PeopleAccount, AccountError> {
     let wrong = |why| AccountError::Creds { path: creds.to_owned(), why };
     let text = read_file(creds)?;

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use muster_contract::http_device::ClientIdentity;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
-    SignatureScheme, version,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
 };
 use webpki::EndEntityCert;
 
@@ -67,8 +66,8 @@ pub(crate) fn signs_certificates(certificate: &[u8]) -> bool {
     )
 }
 
-/// TLS 1.3 for devices: the server's certificate, and one of each client that an authority has signed. Sessions are not resumed,
-/// so that each connection proves its certificate.
+/// TLS for devices: the server's certificate, and one of each client that an authority has signed and that names a client of the
+/// realm.
 ///
 /// # Errors
 /// Certificate, key or authorities cannot be used, or the certificate is not the server's.
@@ -80,21 +79,9 @@ pub(crate) fn for_devices(
     if !pair.chain.first().is_some_and(|own| realm.is_own(own)) {
         return Err(TlsError::Identity { wanted: realm.manager });
     }
-    let mut roots = RootCertStore::empty();
-    for authority in authorities {
-        roots.add(authority).map_err(TlsError::Authority)?;
-    }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider()).build();
-    let inner = verifier.map_err(|error| TlsError::Authority(Error::General(error.to_string())))?;
-    let builder = ServerConfig::builder_with_provider(tls::provider())
-        .with_protocol_versions(&[&version::TLS13])
-        .map_err(TlsError::Pair)?
-        .with_client_cert_verifier(Arc::new(SvidVerifier { inner, realm }));
-    let mut config = builder.with_single_cert(pair.chain, pair.key).map_err(TlsError::Pair)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
+    let roots = tls::roots(authorities)?;
+    let inner = WebPkiClientVerifier::builder_with_provider(roots, tls::provider()).build()?;
+    tls::for_clients(pair, Arc::new(SvidVerifier { inner, realm }), b"http/1.1")
 }
 
 /// Checks a client's certificate by its chain, and then its identity.

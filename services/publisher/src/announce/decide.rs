@@ -419,7 +419,8 @@ fn check_other_person(
     let is_own = |by: &&RequestedBy| record.is_some_and(|of| of.is_own_request(wave, by, approvals));
     let Some(by) = by.filter(is_own) else { return Ok(()) };
     let message = format!(
-        "{} has requested this by `retry` or `next --force`: wave {wave} needs {} approvals of others (`approvals.need`)",
+        "{} began this run by `retry` or forced the gate: wave {wave} needs {} approvals of other people \
+         (`approvals.need`); ask another approver",
         by.label(),
         approvals.need
     );

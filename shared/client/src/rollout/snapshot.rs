@@ -30,7 +30,7 @@ pub enum RolloutWord {
     Aborted,
     /// Every target has the content, and every gate is open.
     Succeeded,
-    /// The same, but for devices that waves leave out because they are not heard.
+    /// Every gate is open, and the waves left out silent devices.
     SucceededWithDebt,
 }
 
@@ -63,9 +63,7 @@ impl RolloutWord {
                 "It has ended: devices that have begun with the content keep it, others get the one before it"
             }
             Self::Succeeded => "Every target has the content, and every gate is open",
-            Self::SucceededWithDebt => {
-                "The same, but for devices that waves leave out because they are not heard"
-            }
+            Self::SucceededWithDebt => "Every gate is open, and the waves left out silent devices",
         }
     }
 

@@ -36,7 +36,7 @@ pub struct ValueRule {
     pub name: String,
     /// The type.
     pub data_type: DataType,
-    /// Whether no value is one.
+    /// Whether an empty value is allowed. It is read, and no value is refused by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_empty: Option<bool>,
     /// Characters at least.
@@ -132,17 +132,15 @@ impl ValueRule {
 
     fn accepts_text(&self, text: &str) -> Result<(), String> {
         let chars = text.chars().count() as u64;
-        if self.min_length.is_some_and(|least| chars < least) {
-            return Err(format!(
-                "has {chars} characters; at least {} are needed",
-                self.min_length.unwrap_or(0)
-            ));
+        if let Some(least) = self.min_length
+            && chars < least
+        {
+            return Err(format!("has {chars} characters; at least {least} are needed"));
         }
-        if self.max_length.is_some_and(|most| chars > most) {
-            return Err(format!(
-                "has {chars} characters; at most {} are allowed",
-                self.max_length.unwrap_or(0)
-            ));
+        if let Some(most) = self.max_length
+            && chars > most
+        {
+            return Err(format!("has {chars} characters; at most {most} are allowed"));
         }
         match &self.regex_match {
             Some(pattern) if !compiled(pattern)?.is_match(text) => {
@@ -154,17 +152,26 @@ impl ValueRule {
 
     fn accepts_number(&self, value: &Value) -> Result<(), String> {
         let number = value.as_f64().ok_or("is not a number")?;
-        if self.min_value.is_some_and(|least| number < least) {
-            return Err(format!("is {value}; at least {} is needed", self.min_value.unwrap_or(0.0)));
+        if let Some(least) = self.min_value
+            && number < least
+        {
+            return Err(format!("is {value}; at least {least} is needed"));
         }
-        if self.max_value.is_some_and(|most| number > most) {
-            return Err(format!("is {value}; at most {} is allowed", self.max_value.unwrap_or(0.0)));
+        if let Some(most) = self.max_value
+            && number > most
+        {
+            return Err(format!("is {value}; at most {most} is allowed"));
         }
         let digits = value.to_string().split_once('.').map_or(0, |(_, digits)| digits.len() as u64);
-        if self.min_precision.is_some_and(|least| digits < least)
-            || self.max_precision.is_some_and(|most| digits > most)
+        if let Some(least) = self.min_precision
+            && digits < least
         {
-            return Err(format!("has {digits} digits after the point, which the rule {} refuses", self.name));
+            return Err(format!("has {digits} digits after the point; at least {least} are needed"));
+        }
+        if let Some(most) = self.max_precision
+            && digits > most
+        {
+            return Err(format!("has {digits} digits after the point; at most {most} are allowed"));
         }
         Ok(())
     }
@@ -174,7 +181,17 @@ impl ValueRule {
 fn compiled(pattern: &str) -> Result<regex::Regex, String> {
     let whole = format!("^(?:{pattern})$");
     let built = RegexBuilder::new(&whole).size_limit(PATTERN_BYTES_MAX).build();
-    built.map_err(|_| "is no pattern that can be used".to_owned())
+    built.map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => {
+            format!("is a pattern of more than {PATTERN_BYTES_MAX} bytes once compiled: shorten it")
+        }
+        other => {
+            // The parser shows the place over several lines, and names the error in the last one.
+            let text = other.to_string();
+            let reason = text.lines().next_back().unwrap_or_default();
+            format!("is not a regular expression: {}", reason.trim_start_matches("error: "))
+        }
+    })
 }
 
 #[cfg(test)]
@@ -196,7 +213,8 @@ mod tests {
             (json!({"dataType": "integer", "minValue": 1}), json!(1), json!(0), "at least 1"),
             (json!({"dataType": "integer"}), json!([1, 2]), json!([1, "2"]), "whole number"),
             (json!({"dataType": "integer"}), json!(1), json!(1.5), "whole number"),
-            (json!({"dataType": "double", "maxPrecision": 2}), json!(1.25), json!(1.125), "3 digits"),
+            (json!({"dataType": "double", "maxPrecision": 2}), json!(1.25), json!(1.125), "at most 2"),
+            (json!({"dataType": "double", "minPrecision": 2}), json!(1.25), json!(1.5), "at least 2"),
             (json!({"dataType": "boolean"}), json!(true), json!("true"), "true nor false"),
             (json!({"dataType": "string", "minLength": 2}), json!("ab"), json!("a"), "at least 2"),
             (json!({"dataType": "string", "maxLength": 2}), json!("äö"), json!("abc"), "at most 2"),
@@ -221,13 +239,15 @@ mod tests {
 
     #[test]
     fn a_rule_that_no_value_can_keep_is_refused() {
-        for (fields, field) in [
-            (json!({"dataType": "string", "regexMatch": "("}), "regexMatch"),
-            (json!({"dataType": "string", "regexMatch": "(a{1000}){1000}"}), "regexMatch"),
-            (json!({"dataType": "select"}), "options"),
-            (json!({"dataType": "integer", "minValue": 2, "maxValue": 1}), "maxValue"),
+        for (fields, field, words) in [
+            (json!({"dataType": "string", "regexMatch": "("}), "regexMatch", "regular expression: unclosed"),
+            (json!({"dataType": "string", "regexMatch": "(a{1000}){1000}"}), "regexMatch", "262144 bytes"),
+            (json!({"dataType": "select"}), "options", "is missing"),
+            (json!({"dataType": "integer", "minValue": 2, "maxValue": 1}), "maxValue", "is less than"),
         ] {
-            assert_eq!(rule(&fields).check().unwrap_err().0, field);
+            let (found, said) = rule(&fields).check().unwrap_err();
+            assert_eq!(found, field);
+            assert!(said.contains(words), "{fields}: {said}");
         }
     }
 }

@@ -14,11 +14,11 @@ pub const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RetryDelays {
     /// Longest delay before the second attempt: 30s.
-    #[serde(with = "delay")]
+    #[serde(with = "crate::duration_text")]
     #[schemars(with = "String")]
     pub min: Duration,
     /// Longest delay before any attempt: 10m.
-    #[serde(with = "delay")]
+    #[serde(with = "crate::duration_text")]
     #[schemars(with = "String")]
     pub max: Duration,
 }
@@ -36,23 +36,5 @@ impl RetryDelays {
         } else {
             Ok(())
         }
-    }
-}
-
-mod delay {
-    use std::time::Duration;
-
-    use jiff::SignedDuration;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        let text = SignedDuration::try_from(*time).map_err(serde::ser::Error::custom)?;
-        to.collect_str(&format_args!("{text:#}"))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
-        let time = text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
-        time.ok_or_else(|| serde::de::Error::custom(format!("'{text}' is not a time such as 30s or 10m")))
     }
 }

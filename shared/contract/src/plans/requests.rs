@@ -390,6 +390,42 @@ pub struct InventoryQuery {
     pub after: Option<String>,
 }
 
+impl InventoryQuery {
+    /// The question for all entries of a kind but the deleted ones.
+    pub const fn of(kind: InventoryKind) -> Self {
+        Self {
+            kind,
+            name: Vec::new(),
+            cluster: Vec::new(),
+            update_domain: Vec::new(),
+            node_state: Vec::new(),
+            remaining_cores_gte: None,
+            remaining_memory_gte: None,
+            payload_name: Vec::new(),
+            payload_name_not_in: Vec::new(),
+            capability_type: Vec::new(),
+            include_deleted: false,
+            limit: None,
+            after: None,
+        }
+    }
+}
+
+impl InventoryStateRequest {
+    /// The request about an entry that changes nothing of it yet.
+    pub const fn of(item: InventoryName) -> Self {
+        Self {
+            item,
+            node_state: None,
+            cluster: None,
+            state: None,
+            message: None,
+            expected_version: None,
+            request_id: None,
+        }
+    }
+}
+
 /// Kinds of the inventory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

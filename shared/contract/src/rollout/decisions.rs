@@ -112,7 +112,7 @@ pub struct GateEvidence {
     /// Released ones that are left out because they are not heard.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub debt: u64,
-    /// Targets of all waves that are left out, of `finish`; absent if there are none.
+    /// Silent targets that all waves together leave out. Only `finish` has it; absent if it is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debt_of_all: Option<u64>,
 }

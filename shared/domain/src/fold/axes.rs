@@ -219,7 +219,7 @@ impl Axes {
         shift(delta, &mut self.kstatus, &other.kstatus);
     }
 
-    /// Takes counts in for others. A fact does it four times, so the loops have lengths that the compiler knows.
+    /// Takes counts in for others. Each fact calls this four times, so the lengths are constants.
     pub(super) fn exchange(&mut self, from: &Self, to: &Self) {
         exchange(&mut self.deployed, &from.deployed, &to.deployed);
         exchange(&mut self.ready, &from.ready, &to.ready);

@@ -42,7 +42,7 @@ pub(super) struct Group {
     pub(super) axes: Axes,
 }
 
-/// The verdicts of [`of_target`], in the places of the counts of a group.
+/// The verdicts of [`of_target`], at the indices of `Group::counts`.
 const VERDICTS: [[Verdict; 3]; Standing::ALL.len()] = {
     let mut verdicts = [[Verdict::Empty; 3]; Standing::ALL.len()];
     let mut at = 0;
@@ -153,7 +153,7 @@ impl Group {
 
     /// The first verdict of all rows; of rows without targets only if there are no others.
     pub(super) fn verdict(&self) -> Verdict {
-        // A fact asks four times: one pass over a table, without branches of the rules.
+        // Each fact calls this four times, so it reads a table instead of evaluating the rules.
         let mut first = None;
         for (count, verdict) in self.counts.as_flattened().iter().zip(VERDICTS.as_flattened()) {
             if *count > 0 {

@@ -3,8 +3,9 @@
 //! facts without them, and the report that comes again must not count as another one.
 //!
 //! A report and its fact have the same content. The digest is over a plain sequence of fields, not over canonical JSON: it is
-//! compared only with digests made here. That of a status report is over the values themselves, each text with its length before
-//! it: every report has one, and writing it as JSON took as long as writing its fact.
+//! compared with digests made here, and with those in LEDGER's `sequenceFork` incidents. An earlier release made those over JSON,
+//! so a fork that it recorded may be recorded once more after an upgrade. The digest of a status report is over the values
+//! themselves, each text with its length before it: every report has one, and writing it as JSON took as long as writing its fact.
 //!
 //! A rejected report may be unreadable, and its fact may show only the beginning: [`of_rejected`] takes the best that a fact
 //! shows, and [`Contents`] has every digest that a fact may show of a message, so that another content is claimed only if it is

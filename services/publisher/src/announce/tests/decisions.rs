@@ -425,7 +425,7 @@ async fn the_requester_of_a_run_or_a_forced_gate_is_refused_as_its_approver() {
     decide("anna", RolloutVerb::Retry).await.unwrap();
     let refused = decide("anna", RolloutVerb::Approve).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Forbidden);
-    assert!(refused.message.starts_with("anna has requested this"), "{}", refused.message);
+    assert!(refused.message.starts_with("anna began this run"), "{}", refused.message);
     decide("ben", RolloutVerb::Force).await.unwrap();
     assert_eq!(decide("ben", RolloutVerb::Approve).await.unwrap_err().code, ErrorCode::Forbidden);
     decide("carla", RolloutVerb::Approve).await.unwrap();

@@ -62,7 +62,7 @@ pub enum RolloutPhase {
 pub enum RolloutEnd {
     /// Every target had the content, and every gate was open.
     Succeeded,
-    /// The same, and the waves left devices out because they were not heard.
+    /// Every gate was open, but the waves left out silent devices.
     SucceededWithDebt,
     /// A wave failed or a deadline passed, so the rollout was stopped: devices that have the content keep it.
     Failed,
