@@ -235,7 +235,7 @@ struct Bucket {
 }
 
 /// The chunks of a set.
-struct Content {
+struct ChunkSet {
     /// The subject of the set.
     subject: String,
     /// The sequence of the newest chunk.
@@ -364,15 +364,15 @@ impl Bucket {
     }
 
     /// The chunks that a set holds now; none if it is empty.
-    async fn content_of(&self, id: &str) -> Result<Option<Content>, PackagesError> {
+    async fn content_of(&self, id: &str) -> Result<Option<ChunkSet>, PackagesError> {
         let subject = chunk_subject(id);
         let newest = self.bus.package_record(&subject).await?;
         let newest = newest.filter(|newest| !newest.payload.is_empty());
-        Ok(newest.map(|newest| Content { last: newest.stream_seq, subject }))
+        Ok(newest.map(|newest| ChunkSet { last: newest.stream_seq, subject }))
     }
 
     /// Replaces chunks by an empty message, unless a later put has replaced them already.
-    async fn clear(&self, name: &ObjectName, content: Content) -> Result<(), PackagesError> {
+    async fn clear(&self, name: &ObjectName, content: ChunkSet) -> Result<(), PackagesError> {
         match self.store(name, &content.subject, Vec::new(), Some(content.last), true).await {
             Ok(_) | Err(PackagesError::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
