@@ -12,13 +12,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_bus::{Bus, Outgoing, PublishError, ReadError};
+use muster_client::packages::list;
 use muster_contract::canonical::Digest;
 use muster_contract::headers::ROLLUP;
 use muster_contract::limits::{
     PACKAGE_BYTES_MAX, PACKAGE_CHUNK_BYTES, PACKAGES_BYTES_KEPT, PACKAGES_BYTES_MAX, PACKAGES_MAX,
     SIGNATURE_BYTES_MAX,
 };
-use muster_contract::packages::{ObjectName, ObjectRecord, RECORDS, SLOTS, STREAM, chunk_subject};
+use muster_contract::packages::{ObjectName, ObjectRecord, SLOTS, STREAM, chunk_subject};
 use serde::Serialize;
 
 use crate::config::PackageCommand;
@@ -70,46 +71,17 @@ pub enum PackagesError {
     },
     /// The bucket cannot be read.
     #[error(
-        "the hub's packages cannot be read (the role packager may; does the hub have the stream {STREAM}?)"
+        "the hub's packages cannot be read (packagers and operators may; does the hub have the stream {STREAM}?)"
     )]
     Read(#[from] ReadError),
 }
+
+pub use muster_client::packages::{PackageLine, PackageList};
 
 impl From<PackagesError> for CtlError {
     fn from(error: PackagesError) -> Self {
         Self::Packages(Box::new(error))
     }
-}
-
-/// A package of the hub.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PackageLine {
-    /// Its name.
-    pub name: String,
-    /// Its address for `packageLocation`.
-    pub address: String,
-    /// Its digest for `packageDigest`; none if its record cannot be used.
-    pub digest: Option<Digest>,
-    /// Its bytes.
-    pub bytes: u64,
-    /// When it was put.
-    pub put_at: muster_contract::Timestamp,
-    /// Why devices cannot use it, if they cannot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-}
-
-/// The packages of a hub.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PackageList {
-    /// The packages, by name.
-    pub packages: Vec<PackageLine>,
-    /// Bytes of all.
-    pub bytes: u64,
-    /// Bytes that all may have.
-    pub bytes_max: u64,
 }
 
 /// The result of a put.
@@ -146,8 +118,7 @@ pub(crate) async fn run(session: &mut Session<'_>, command: PackageCommand) -> R
     match command {
         PackageCommand::Put { file, name } => put(session, &file, name).await.map(|()| true),
         PackageCommand::List => {
-            let bucket = Bucket { bus: session.hub.bus().clone() };
-            let list = bucket.list().await?;
+            let list = list(session.hub.bus()).await.map_err(PackagesError::Read)?;
             session.show_own(&list, render::packages::list)?;
             Ok(true)
         }
@@ -260,31 +231,6 @@ impl Bucket {
         Ok(Current { seq: message.stream_seq, record })
     }
 
-    async fn list(&self) -> Result<PackageList, PackagesError> {
-        let (mut packages, mut from) = (Vec::new(), 1);
-        while let Some(message) = self.bus.package_message(RECORDS, from).await? {
-            from = message.stream_seq + 1;
-            let Ok(raw) = serde_json::from_slice::<ObjectRecord>(&message.payload) else { continue };
-            if raw.deleted {
-                continue;
-            }
-            let named = raw.name.parse::<ObjectName>();
-            let problem = named.as_ref().err().map(ToString::to_string);
-            let problem = problem.or_else(|| ObjectRecord::parse(&message.payload).err().map(str::to_owned));
-            packages.push(PackageLine {
-                address: named.map(|name| name.address()).unwrap_or_default(),
-                digest: raw.digest(),
-                name: raw.name,
-                bytes: raw.size,
-                put_at: message.stored_at,
-                problem,
-            });
-        }
-        packages.sort_by(|a, b| a.name.cmp(&b.name));
-        let bytes = packages.iter().map(|package| package.bytes).sum();
-        Ok(PackageList { packages, bytes, bytes_max: PACKAGES_BYTES_MAX })
-    }
-
     /// Whether a package fits beside the others, and beside the one that it replaces.
     async fn check_room(
         &self,
@@ -292,7 +238,7 @@ impl Bucket {
         bytes: u64,
         is_replacing: bool,
     ) -> Result<(), PackagesError> {
-        let list = self.list().await?;
+        let list = list(&self.bus).await?;
         let full = |rule| Err(PackagesError::Full { name: name.clone(), rule });
         if list.packages.len() >= PACKAGES_MAX && !is_replacing {
             return full(format!("the hub has {PACKAGES_MAX} packages, the most that it may have"));

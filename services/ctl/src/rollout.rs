@@ -127,18 +127,6 @@ pub async fn operations(
     session.show_own(&all, |all, _| render::rollout::operations(all, frame))
 }
 
-/// The releases of all rollouts that are under way or hold a change, of some states or of all.
-///
-/// # Errors
-/// No publisher or query service answers.
-pub async fn operations_under_way(
-    session: &Session<'_>,
-    states: &[OperationState],
-) -> Result<Vec<RolloutOperations>, CtlError> {
-    let all = muster_client::rollout::operations_under_way(&session.hub, session.clock.now()).await?;
-    Ok(of_states(all, states))
-}
-
 fn of_states(mut all: Vec<RolloutOperations>, states: &[OperationState]) -> Vec<RolloutOperations> {
     all.retain(|one| states.is_empty() || states.contains(&one.state));
     all

@@ -5,6 +5,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use muster_client::ask::AskError;
 use muster_contract::near::did_you_mean;
+use muster_contract::plans::PlannerErrorBody;
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_service::error::chain;
 use serde::Serialize;
@@ -114,7 +115,11 @@ const fn describe(status: StatusCode) -> (&'static str, &'static str) {
 
 impl From<ErrorBody> for Problem {
     fn from(body: ErrorBody) -> Self {
-        let status = StatusCode::from_u16(body.code.number()).unwrap_or(StatusCode::BAD_GATEWAY);
+        let status = match body.code {
+            // The present state forbids it; 412 is for `If-Match` alone.
+            ErrorCode::Precondition | ErrorCode::NoCapacity => StatusCode::CONFLICT,
+            code => StatusCode::from_u16(code.number()).unwrap_or(StatusCode::BAD_GATEWAY),
+        };
         match body.code {
             ErrorCode::NotReady | ErrorCode::TooManyRequests => Self::passing(status, body.message),
             ErrorCode::Internal => Self::new(StatusCode::BAD_GATEWAY, body.message),
@@ -123,6 +128,21 @@ impl From<ErrorBody> for Problem {
                 _ => Self::new(status, body.message),
             },
             _ => Self::new(status, body.message),
+        }
+    }
+}
+
+impl From<PlannerErrorBody> for Problem {
+    fn from(body: PlannerErrorBody) -> Self {
+        let PlannerErrorBody { code, message, field, .. } = body;
+        match field {
+            Some(field) => {
+                let rule = message.strip_prefix(&format!("{field}: ")).unwrap_or(&message).to_owned();
+                let errors = vec![FieldError { field: field.clone(), message: rule.clone() }];
+                let problem = Self::from(ErrorBody { code, message: format!("{field}: {rule}") });
+                Self { errors, ..problem }
+            }
+            None => Self::from(ErrorBody { code, message }),
         }
     }
 }
@@ -137,6 +157,7 @@ impl From<AskError> for Problem {
         let words = chain(&error);
         match error {
             AskError::Refused(body) => Self::from(body),
+            AskError::RefusedByPlanner(body) => Self::from(body),
             AskError::VersionChanged(_) => Self::new(StatusCode::PRECONDITION_FAILED, words),
             AskError::Forbidden { .. } => Self::new(StatusCode::FORBIDDEN, words),
             error if error.may_pass() => Self::passing(StatusCode::SERVICE_UNAVAILABLE, words),
@@ -169,6 +190,8 @@ mod tests {
             (ErrorCode::BadRequest, 400, false),
             (ErrorCode::NotFound, 404, false),
             (ErrorCode::Conflict, 409, false),
+            (ErrorCode::Precondition, 409, false),
+            (ErrorCode::NoCapacity, 409, false),
             (ErrorCode::TooManyRequests, 429, true),
             (ErrorCode::NotReady, 503, true),
             (ErrorCode::Internal, 502, false),
@@ -179,6 +202,15 @@ mod tests {
             assert_eq!(response.headers().contains_key(RETRY_AFTER), retryable, "{code:?}");
             assert_eq!(response.headers()[CONTENT_TYPE], PROBLEM_TYPE);
         }
+        let body = PlannerErrorBody {
+            code: ErrorCode::Precondition,
+            message: "the plan has instances".to_owned(),
+            field: Some("plan".to_owned()),
+            current_version: None,
+        };
+        let of_planner = Problem::from(body);
+        assert_eq!((of_planner.status, &*of_planner.errors[0].field), (409, "plan"));
+        assert_eq!(of_planner.detail, "plan: the plan has instances");
         let field = refused(ErrorCode::BadRequest);
         assert_eq!(
             field.errors[0],

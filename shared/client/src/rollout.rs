@@ -24,7 +24,7 @@ pub use decide::{Decided, DecisionRequest, approve, decide, reject};
 pub use gather::{
     Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by, version,
 };
-pub use operations::{RolloutOperations, operations, operations_under_way};
+pub use operations::{RolloutOperations, operations, operations_listed};
 pub use snapshot::{RolloutSnapshot, RolloutWord, RolloutsFrame, WaveBar};
 
 /// A step that was taken, or why none was.

@@ -242,7 +242,7 @@ const DEVICE_PUBLISH: [&str; 6] = [
     "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.{site}.{device}",
     READ_PACKAGES,
 ];
-/// Reading the bucket `packages` by sequence. Rights cannot depend on the packages that a desired state names: the server reads
+/// Reading the bucket `packages` by sequence, also for a list of packages. Rights cannot depend on the packages that a desired state names: the server reads
 /// no documents.
 const READ_PACKAGES: &str = "$JS.API.DIRECT.GET.OBJ_packages";
 /// Writing packages, and reading them for a list.
@@ -288,8 +288,14 @@ const READ_PLANS: [&str; 6] = [
 const APPROVE: [&str; 3] =
     ["muster.planner.operation-approve", "muster.planner.operation-reject", "muster.publisher.decide"];
 /// Requests of a gateway on behalf of people.
-const ASK_FOR_PEOPLE: [&str; 4] =
-    ["muster.publisher.release", "muster.publisher.decide", PLANS_REQUESTS, QUARANTINE_REQUESTS];
+const ASK_FOR_PEOPLE: [&str; 6] = [
+    PUBLISHER_REQUESTS,
+    PLANS_REQUESTS,
+    QUARANTINE_REQUESTS,
+    VIEW_REQUESTS,
+    "muster.notify.list",
+    "muster.notify.unsubscribe",
+];
 /// Requests of a gateway about webhooks: on behalf of operators, and for deliveries.
 const WEBHOOK_REQUESTS: [&str; 5] = [
     "muster.notify.webhook-register",
@@ -386,7 +392,7 @@ impl Role {
         let views: &[&str] = &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"];
         match self {
             Self::Gateway => {
-                vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &WEBHOOK_REQUESTS, &READ_MIRRORS]
+                vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &WEBHOOK_REQUESTS, &READ_MIRRORS, &[READ_PACKAGES]]
             }
             Self::Viewer => vec![&READ_ONLY_REQUESTS, &READ_PLANS, views, &ASK_FOR_NOTICES, &DISCOVERY],
             Self::Approver => {
@@ -403,6 +409,7 @@ impl Role {
                     QUARANTINE_REQUESTS,
                     CREDENTIALS,
                     VIEW_REQUESTS,
+                    READ_PACKAGES,
                 ],
                 &KEEP_HTTP_CLIENTS,
                 &ASK_FOR_NOTICES,

@@ -260,10 +260,10 @@ mod tests {
             ("muster.owner.*.*", &[Role::Ingest]),
             ("muster.hub.*", &[Role::Ingest]),
             ("muster.hearing.*", &[Role::Rollup]),
-            // An operator may ask the publisher for anything.
-            ("muster.publisher.release", &[Role::Planner, Role::Gateway]),
+            // An operator may ask the publisher for anything, and so may a gateway on behalf of one.
+            ("muster.publisher.release", &[Role::Planner]),
             // An approver may decide to approve: the publisher refuses it other decisions.
-            ("muster.publisher.decide", &[Role::Planner, Role::Gateway, Role::Approver]),
+            ("muster.publisher.decide", &[Role::Planner, Role::Approver]),
             ("muster.publisher.apply", &[Role::Planner]),
             ("muster.publisher.remove", &[Role::Planner]),
             ("muster.plan.*", &[Role::Scheduler]),
@@ -273,7 +273,8 @@ mod tests {
             ("muster.planner.operation-reject", &[Role::Approver]),
             // The planner refuses a gateway that asks for nobody.
             ("muster.planner.*", &[Role::Gateway, Role::Operator]),
-            ("muster.publisher.*", &[Role::Operator]),
+            ("muster.publisher.*", &[Role::Gateway, Role::Operator]),
+            ("muster.view.*", &[Role::Gateway, Role::Operator]),
             ("$KV.http_devices.{site}.*", &[Role::Margo]),
             ("$KV.http_devices.*", &[Role::Operator]),
             ("$O.packages.C.*", &[Role::Packager]),

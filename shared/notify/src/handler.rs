@@ -118,7 +118,12 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         match endpoint {
             "subscribe" => json(self.subscribe(read(request)?, requester).await?),
             "confirm" => json(self.confirm(read(request)?, requester).await?),
-            "unsubscribe" => json(self.unsubscribe(read(request)?, requester).await?),
+            "unsubscribe" => {
+                requester
+                    .author()
+                    .map_err(|error| ErrorBody { code: ErrorCode::Forbidden, message: error.to_string() })?;
+                json(self.unsubscribe(read(request)?, requester).await?)
+            }
             "list" => json(self.list(&read_or_default(request)?, requester).await?),
             "missed" => self.missed(read(request)?, requester).await,
             "content" => json(self.source.content(read(request)?).await?),

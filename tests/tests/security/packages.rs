@@ -101,7 +101,12 @@ async fn a_packager_writes_packages_and_gains_nothing_else() {
     // Nobody else of PEOPLE writes packages.
     for role in [Role::Operator, Role::Viewer, Role::Gateway, Role::Planner] {
         let mut raw = Raw::connect(hub.server.port(), &hub.creds(role)).unwrap();
-        refused(&hub, &mut raw, &[("$O.packages.M.mine", "{}"), ("$JS.API.DIRECT.GET.OBJ_packages", "{}")]);
+        refused(&hub, &mut raw, &[("$O.packages.M.mine", "{}"), ("$O.packages.C.mine", "{}")]);
+    }
+    // An operator lists them, also through a gateway.
+    for role in [Role::Viewer, Role::Planner] {
+        let mut raw = Raw::connect(hub.server.port(), &hub.creds(role)).unwrap();
+        refused(&hub, &mut raw, &[("$JS.API.DIRECT.GET.OBJ_packages", "{}")]);
     }
 }
 

@@ -8,7 +8,7 @@ use muster_contract::packages::ObjectName;
 pub(super) const PACKAGE_EXAMPLES: &str = "\
 The hub keeps packages in the bucket packages of NATS's object store. A component names one with
 packageLocation: nats://packages/NAME and, so that its content is fixed, packageDigest: sha256:…; devices fetch it over
-their own connection, also through a leaf node. On a hub with keys, the role packager alone may put, list and remove:
+their own connection, also through a leaf node. On a hub with keys, the role packager alone may put and remove:
   muster auth creds packager --dir DIR -o packager.creds
 
 Examples:

@@ -1,10 +1,10 @@
 //! `muster operation`: operations, and the verdicts on them. `muster plan approve` and `instance approve` are the same with
 //! another selection.
 
+use muster_client::rollout::operations_listed;
 use muster_contract::near::near;
 use muster_contract::plans::{
-    Instance, OperationState, OperationStatus, OperationType, OperationVerdictRequest, OperationsAnswer,
-    OperationsQuery,
+    Instance, OperationState, OperationStatus, OperationVerdictRequest, OperationsAnswer, OperationsQuery,
 };
 use muster_contract::{DeploymentId, WaveName};
 
@@ -87,16 +87,11 @@ async fn list(session: &mut Session<'_>, args: OperationListArgs) -> Result<bool
         ..OperationsQuery::default()
     };
     let mut answer = session.hub.planner_pages("operation-list", "operations", &query).await?;
-    // A release of a rollout is an update, and belongs to no plan.
-    let types = &query.operation_type;
-    let has_rollouts = query.plan.is_empty()
-        && query.instance.is_empty()
-        && (types.is_empty() || types.contains(&OperationType::Update));
-    let of_rollouts =
-        if has_rollouts { rollout::operations_under_way(session, &query.state).await? } else { Vec::new() };
-    if has_rollouts {
-        answer["rollouts"] = serde_json::to_value(&of_rollouts).map_err(AskError::Misunderstood)?;
+    let listed = operations_listed(&session.hub, &query, session.clock.now()).await?;
+    if let Some(rollouts) = &listed {
+        answer["rollouts"] = serde_json::to_value(rollouts).map_err(AskError::Misunderstood)?;
     }
+    let of_rollouts = listed.unwrap_or_default();
     let frame = session.frame();
     let render = |answer: &OperationsAnswer, _| {
         let of_plans = render::plans::operations(answer, frame);

@@ -24,8 +24,10 @@ use crate::problem::Problem;
 const OPEN: [&str; 3] = ["/live", "/logout", CALLBACK];
 /// Prefixes of more paths that need no session: the files of pages, the login, and the public certificates of devices.
 const OPEN_BELOW: [&str; 3] = ["/assets/", "/login/", "/.well-known/"];
-/// Paths that only an operator may read, with everything below them: payloads of rejected reports, and webhooks.
-const FOR_OPERATORS: [&str; 3] = ["/quarantine", "/api/v1/quarantine", "/api/v1/webhooks"];
+/// Paths that only an operator may read, with everything below them: payloads of rejected reports, webhooks, and packages, which a
+/// viewer cannot list over NATS either.
+const FOR_OPERATORS: [&str; 4] =
+    ["/quarantine", "/api/v1/quarantine", "/api/v1/webhooks", "/api/v1/packages"];
 /// The prefix of EMCO's addresses.
 const EMCO_PREFIX: &str = "/v2";
 /// Names of query parameters that may hold a secret.
@@ -129,7 +131,13 @@ mod tests {
                 let words = refused(role, Access::Cookie, Method::POST, path, true).unwrap();
                 assert!(words.contains("needs the role operator") && words.contains(role), "{words}");
             }
-            for path in ["/quarantine", "/api/v1/quarantine", "/api/v1/quarantine/7", "/api/v1/webhooks"] {
+            for path in [
+                "/quarantine",
+                "/api/v1/quarantine",
+                "/api/v1/quarantine/7",
+                "/api/v1/webhooks",
+                "/api/v1/packages",
+            ] {
                 assert!(refused(role, Access::Token, Method::GET, path, false).is_some(), "{role} {path}");
             }
             for path in ["/", "/rollouts", "/api/v1/fleet", "/quarantined"] {

@@ -21,7 +21,7 @@ use super::seal::Purpose;
 use super::session::{ATTEMPT_COOKIE, Cookie, SESSION_COOKIE, Session, cookie, set_cookie};
 use super::{Login, page, seconds};
 use crate::people::People;
-use crate::people::api::act::fields;
+use crate::people::api::body::fields;
 use crate::people::api::document;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::problem::Problem;

@@ -1,14 +1,21 @@
 //! `/api/v1`: everything that `muster` can ask, as the contract's documents are, and changes ([`act`]).
 //!
-//! [`routes`] is the table from which the router and the OpenAPI document ([`openapi`]) are made, [`params`] reads flags,
-//! [`cursor`] continues lists, [`idempotency`] answers a repeated change once from [`answers`], [`webhooks`] are those that gateways deliver.
+//! The tables [`routes`] (reads, with [`filters`]) and [`changes`] (those of one request, made by [`change`]) give the router and the
+//! OpenAPI document ([`openapi`]). [`params`] reads flags, [`body`] the fields of changes, [`cursor`] continues lists, [`plans`]
+//! reads records of the planner, [`idempotency`] answers a repeated change once from [`answers`], [`webhooks`] are those that
+//! gateways deliver.
 
 pub(crate) mod act;
 pub(crate) mod answers;
+pub(crate) mod body;
+pub(crate) mod change;
+pub(crate) mod changes;
 pub(crate) mod cursor;
+pub(crate) mod filters;
 pub(crate) mod idempotency;
 pub(crate) mod openapi;
 pub(crate) mod params;
+mod plans;
 pub(crate) mod routes;
 pub(crate) mod webhooks;
 
@@ -18,19 +25,22 @@ use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
 use axum::http::header::{CONTENT_TYPE, ETAG, LINK};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{Extensions, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodFilter, get, on};
 use muster_client::ask::AskError;
 use muster_client::audit::gathered;
+use muster_client::packages;
 use muster_client::quarantine::{self, Selection};
-use muster_client::rollout::{held_changes, read_approvals, rollouts_at, targets, version};
+use muster_client::rollout::{held_changes, operations, read_approvals, rollouts_at, targets, version};
 use muster_contract::quarantine::RejectionCode;
-use muster_contract::query::{PAGE_MAX, PublisherQuery};
+use muster_contract::query::{PAGE_MAX, PublisherQuery, Query};
 use muster_contract::{DeploymentId, SiteId, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use self::change::ChangeMethod;
+use self::changes::CHANGES;
 use self::cursor::Cursor;
 use self::params::{Values, moment};
 use self::routes::{ROUTES, Route, Source};
@@ -47,11 +57,19 @@ pub(crate) fn router() -> Router<People> {
     let reads = ROUTES.iter().fold(Router::new(), |router, route| {
         router.route(
             &format!("{PREFIX}{}", route.path),
-            get(move |state, path, query| read(route, state, path, query)),
+            get(move |state, path, query, person| read(route, state, path, query, person)),
         )
     });
-    reads
-        .route(&format!("{PREFIX}/quarantine/{{item}}"), get(rejected_report))
+    let all = CHANGES.iter().fold(reads, |router, change| {
+        let method = match change.method {
+            ChangeMethod::Post => MethodFilter::POST,
+            ChangeMethod::Put => MethodFilter::PUT,
+            ChangeMethod::Delete => MethodFilter::DELETE,
+        };
+        let handler = move |state, path, request| change::make(change, state, path, request);
+        router.route(&format!("{PREFIX}{}", change.path), on(method, handler))
+    });
+    all.route(&format!("{PREFIX}/quarantine/{{item}}"), get(rejected_report))
         .merge(act::router())
         .merge(webhooks::router())
 }
@@ -71,12 +89,28 @@ async fn read(
     State(people): State<People>,
     path: PathParams,
     RawQuery(query): RawQuery,
+    person: Extensions,
 ) -> Result<Response, Problem> {
     let now = people.clock.now();
     let values = Values::read(query.as_deref().unwrap_or_default(), &route.params())?;
     let names = path_names(path)?;
     match route.source {
-        Source::Query(endpoint) => ask(&people, route, endpoint, &values, names).await,
+        Source::Query(_) | Source::Planner(_) | Source::Operations => {
+            ask(&people, route, &values, names).await
+        }
+        // They have owners.
+        Source::Subscriptions => ask(&people.acting_for(&person), route, &values, names).await,
+        Source::PlannerRow(verb, rows) => plans::row(&people.hub, route, (verb, rows), &names).await,
+        Source::Packages => {
+            let list = packages::list(people.hub.bus()).await.map_err(AskError::Read)?;
+            Ok(document(StatusCode::OK, &list))
+        }
+        Source::Hubs => match people.hub.federation("hubs", &Query::default()).await {
+            Err(AskError::NoService { .. }) => {
+                Err(Problem::new(StatusCode::NOT_FOUND, "no federation answers: this is one hub"))
+            }
+            answer => Ok(document(StatusCode::OK, &answer?)),
+        },
         Source::Publisher => {
             let status = people.hub.publisher("status", &PublisherQuery::default()).await?;
             Ok(document(StatusCode::OK, &status))
@@ -92,6 +126,11 @@ async fn read(
             let mut response = document(StatusCode::OK, &rollouts);
             response.headers_mut().extend(tag.ok().map(|tag| (ETAG, tag)));
             Ok(response)
+        }
+        Source::RolloutOperations => {
+            let id = deployment(&names)?;
+            let rollouts = rollouts_at(&people.hub, &id, now).await?;
+            Ok(document(StatusCode::OK, &rollouts.iter().flat_map(operations).collect::<Vec<_>>()))
         }
         Source::RolloutHistory => {
             let id = deployment(&names)?;
@@ -151,11 +190,10 @@ pub(crate) fn ungoverned(id: &DeploymentId) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, detail)
 }
 
-/// Asks the query service, and links to the next page of a list.
+/// Asks a service, and links to the next page of a list.
 async fn ask(
     people: &People,
     route: &Route,
-    endpoint: &'static str,
     values: &Values,
     names: Map<String, Value>,
 ) -> Result<Response, Problem> {
@@ -173,12 +211,17 @@ async fn ask(
             now,
         )?;
     }
-    if endpoint == "why" {
+    if route.source == Source::Query("why") {
         split_device(&mut question)?;
     }
-    let answer = people.hub.history(endpoint, &question).await?;
+    let answer = match route.source {
+        Source::Query(endpoint) => people.hub.history(endpoint, &question).await?,
+        Source::Planner(verb) => people.hub.planner(verb, &question).await?,
+        Source::Subscriptions => people.hub.notify("list", &question).await?,
+        _ => plans::operations(&people.hub, &question, now).await?,
+    };
     let mut response = document(StatusCode::OK, &answer);
-    if let Some(next) = next_of(endpoint, &answer) {
+    if let Some(next) = next_of(route.source, &answer) {
         let cursor = Cursor::new(next, &address, &values.meaning(), now).encode();
         let link = format!("<?{}>; rel=\"next\"", values.continued(&cursor));
         if let Ok(link) = HeaderValue::from_str(&link) {
@@ -200,12 +243,12 @@ fn split_device(question: &mut Map<String, Value>) -> Result<(), Problem> {
 }
 
 /// The fields by which the question for the next page differs.
-fn next_of(endpoint: &str, answer: &Value) -> Option<Map<String, Value>> {
+fn next_of(source: Source, answer: &Value) -> Option<Map<String, Value>> {
     let next = answer.get("next").filter(|next| !next.is_null())?;
     let point = |side: &str| json!({ "atSeq": answer[side]["ledgerSeq"] });
-    let fields = match endpoint {
+    let fields = match source {
         // Its points are pinned: all pages are of the same ones.
-        "changes" => json!({ "skip": next, "from": point("from"), "to": point("to") }),
+        Source::Query("changes") => json!({ "skip": next, "from": point("from"), "to": point("to") }),
         _ => json!({ "after": next }),
     };
     fields.as_object().cloned()

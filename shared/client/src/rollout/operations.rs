@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
-use muster_contract::plans::{OperationState, OperationType};
+use muster_contract::plans::{OperationState, OperationType, OperationsQuery};
 use muster_contract::query::SomeDevices;
 use muster_contract::rollout::{Approval, RolloutPhase, RolloutRecord};
 use muster_contract::{DeploymentId, Timestamp};
@@ -46,12 +46,34 @@ pub struct RolloutOperations {
 ///
 /// # Errors
 /// No publisher or query service answers, the query service lags behind LEDGER, or a commit is accepted meanwhile.
-pub async fn operations_under_way(hub: &Hub, now: Timestamp) -> Result<Vec<RolloutOperations>, AskError> {
+async fn operations_under_way(hub: &Hub, now: Timestamp) -> Result<Vec<RolloutOperations>, AskError> {
     let mut found = Vec::new();
     for id in under_way(hub).await? {
         found.extend(rollouts_at(hub, &id, now).await?.iter().flat_map(operations));
     }
     Ok(found)
+}
+
+/// The operations of rollouts under way that pass the filters of a list; `None` if the filters select operations of plans alone.
+///
+/// # Errors
+/// As [`operations_under_way`].
+pub async fn operations_listed(
+    hub: &Hub,
+    query: &OperationsQuery,
+    now: Timestamp,
+) -> Result<Option<Vec<RolloutOperations>>, AskError> {
+    // A release of a rollout is an update, and belongs to no plan.
+    let types = &query.operation_type;
+    if !query.plan.is_empty()
+        || !query.instance.is_empty()
+        || !types.is_empty() && !types.contains(&OperationType::Update)
+    {
+        return Ok(None);
+    }
+    let mut all = operations_under_way(hub, now).await?;
+    all.retain(|one| query.state.is_empty() || query.state.contains(&one.state));
+    Ok(Some(all))
 }
 
 /// The operations of a rollout, by wave and state.

@@ -2,12 +2,10 @@
 //! record; a change that is repeated changes nothing. `If-Match` limits a decision to a version of the rollouts,
 //! `Idempotency-Key` gives a repeated request the answer of the first ([`idempotency`](super::idempotency)).
 
-use std::time::Duration;
-
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::{CONTENT_TYPE, IF_MATCH};
+use axum::http::header::IF_MATCH;
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::post;
@@ -19,18 +17,13 @@ use muster_contract::quarantine::QuarantineAction;
 use muster_contract::rollout::RolloutVerb;
 use muster_contract::{Timestamp, WaveName};
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
 
+use super::body::fields;
+use super::filters::SELECT;
 use super::params::{Kind, Param, Values, param};
-use super::routes::SELECT;
 use super::{PREFIX, PathParams, deployment, document, path_names, selection, ungoverned};
 use crate::people::People;
 use crate::problem::Problem;
-
-/// Longest body of a request in bytes.
-pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Time for the body of a request.
-pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Verbs about rollouts.
 pub(crate) const ROLLOUT_VERBS: [&str; 9] =
@@ -227,83 +220,9 @@ pub(crate) async fn judgement(
     }
 }
 
-/// The fields of a request's body: a form, or a JSON object of texts, numbers, flags and lists of them.
-///
-/// # Errors
-/// The body is too long, too slow, of another type, or has an unknown field.
-pub(crate) async fn fields(request: Request<Body>, known: &[Param]) -> Result<Values, Problem> {
-    let (parts, body) = request.into_parts();
-    if parts.uri.query().is_some_and(|query| !query.is_empty()) {
-        return Err(Problem::field("query", "a change takes its fields in the body"));
-    }
-    let too_large = || {
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_BYTES_MAX} bytes"))
-    };
-    let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await;
-    let bytes =
-        bytes.map_err(|_| Problem::passing(StatusCode::REQUEST_TIMEOUT, "the body came too slowly"))?;
-    let bytes = bytes.map_err(|_| too_large())?;
-    if bytes.is_empty() {
-        return Ok(Values::default());
-    }
-    let wrong = || {
-        let detail = "the body must be application/json or application/x-www-form-urlencoded";
-        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
-    };
-    match media_type(&parts.headers).as_deref() {
-        Some("application/x-www-form-urlencoded") => {
-            let form = std::str::from_utf8(&bytes).map_err(|_| Problem::field("body", "is no form"))?;
-            // A form of a page sends its empty fields, too.
-            let filled = form_urlencoded::parse(form.as_bytes()).filter(|(_, value)| !value.is_empty());
-            Values::of(filled.map(|(name, value)| (name.into_owned(), value.into_owned())), known)
-        }
-        Some("application/json") => {
-            let object = serde_json::from_slice::<Map<String, Value>>(&bytes);
-            let object =
-                object.map_err(|error| Problem::field("body", format!("is no JSON object: {error}")))?;
-            Values::of(flat(object)?.into_iter(), known)
-        }
-        _ => Err(wrong()),
-    }
-}
-
-fn media_type(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-    Some(value.split(';').next()?.trim().to_ascii_lowercase())
-}
-
-/// The fields of an object, a list as one field for each of its values.
-fn flat(object: Map<String, Value>) -> Result<Vec<(String, String)>, Problem> {
-    let mut fields = Vec::new();
-    for (name, value) in object {
-        let values = match value {
-            Value::Array(list) => list,
-            value => vec![value],
-        };
-        for value in values {
-            let text = match value {
-                Value::String(text) => text,
-                Value::Number(number) => number.to_string(),
-                Value::Bool(flag) => flag.to_string(),
-                _ => return Err(Problem::field(&name, "must be a text, a number, true or false")),
-            };
-            fields.push((name.clone(), text));
-        }
-    }
-    Ok(fields)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    async fn read(media: &str, body: &str) -> Result<Vec<String>, u16> {
-        let request =
-            Request::builder().header(CONTENT_TYPE, media).body(Body::from(body.to_owned())).unwrap();
-        let known = [DECISION, JUDGEMENT].concat();
-        let values = fields(request, &known).await.map_err(|problem| problem.status)?;
-        Ok(["wave", "quarantineSeq"].iter().flat_map(|name| values.all(name)).map(str::to_owned).collect())
-    }
 
     #[test]
     fn a_precondition_names_whole_entity_tags() {
@@ -321,18 +240,5 @@ mod tests {
         for wrong in ["a", "\"\"", "W/\"a\"", "\"a", "", "\"old\", *", "*, \"old\"", "*, *"] {
             assert_eq!(read(&[wrong]), Err(400), "{wrong}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_change_is_a_form_or_an_object_within_bounds() {
-        let form = "application/x-www-form-urlencoded; charset=utf-8";
-        assert_eq!(read(form, "wave=all&file=").await.unwrap(), ["all"]);
-        assert_eq!(read("application/json", r#"{"quarantineSeq": [7, "8"]}"#).await.unwrap(), ["7", "8"]);
-        assert_eq!(read("application/json", "[]").await, Err(400));
-        assert_eq!(read("application/json", r#"{"wave": {}}"#).await, Err(400));
-        assert_eq!(read("application/json", r#"{"wavve": "a"}"#).await, Err(400));
-        assert_eq!(read("text/plain", "wave=all").await, Err(415));
-        let large = format!("wave={}", "a".repeat(1024 * 1024));
-        assert_eq!(read(form, &large).await, Err(413));
     }
 }

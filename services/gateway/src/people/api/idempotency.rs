@@ -5,7 +5,7 @@
 //! first request is under way (409). A change continues after its client has gone, so a repetition finds its answer. The gateway
 //! keeps no retryable answer and no answer to an unreadable request; of an answer that is too long it keeps that the change was made.
 //! Each gateway keeps its own answers, in bounded number, size and time; beyond that the service that records the change judges a
-//! repetition anew.
+//! repetition anew: the planner by the [`RequestName`], which is its id of the request.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use muster_contract::canonical::Digest;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::PREFIX;
-use super::act::{BODY_BYTES_MAX, BODY_TIMEOUT};
 use super::answers::{ANSWER_BYTES_MAX, ANSWERS_MAX, Answer, Kept, KeyAdmission, OpenChange, name_of};
+use super::body::read_bytes;
 use crate::login::session::Session;
 use crate::people::People;
 use crate::problem::Problem;
@@ -31,6 +31,10 @@ const KEY_CHARS_MAX: usize = 128;
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The header of an answer that was given before.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// The name of a request with a key: the same for the same person, address and key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestName(pub Digest);
 
 /// Makes a change of the API once for each key.
 pub(crate) async fn once(State(people): State<People>, request: Request, next: Next) -> Response {
@@ -46,10 +50,11 @@ pub(crate) async fn once(State(people): State<People>, request: Request, next: N
     let person = request.extensions().get::<Session>().map(|session| session.person.key.clone());
     let address = format!("{} {}", request.method(), request.uri());
     let name = name_of(&person.unwrap_or_default(), &address, &key);
-    let (request, digest) = match read(request).await {
+    let (mut request, digest) = match read(request).await {
         Ok(read) => read,
         Err(problem) => return problem.into_response(),
     };
+    request.extensions_mut().insert(RequestName(name));
     let answers = Arc::clone(&people.answers);
     match answers.admit(&name, digest, Instant::now()) {
         KeyAdmission::First => {}
@@ -100,12 +105,7 @@ fn key(request: &Request) -> Result<Option<String>, Problem> {
 /// The request with its body in memory, and the digest of what it asks for.
 async fn read(request: Request) -> Result<(Request, Digest), Problem> {
     let (parts, body) = request.into_parts();
-    let too_slow = || Problem::passing(StatusCode::REQUEST_TIMEOUT, "the body came too slowly");
-    let too_large = || {
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_BYTES_MAX} bytes"))
-    };
-    let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await.map_err(|_| too_slow())?;
-    let bytes = bytes.map_err(|_| too_large())?;
+    let bytes = read_bytes(body).await?;
     let mut asked = Vec::new();
     for name in [CONTENT_TYPE, IF_MATCH] {
         parts

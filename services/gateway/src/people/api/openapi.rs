@@ -1,4 +1,6 @@
-//! The OpenAPI 3.1 document: made from the table of routes and the contract's own schemas, so no type is described twice.
+//! The OpenAPI 3.1 document: made from the tables of routes and the contract's own schemas, so no type is described twice.
+
+mod changes;
 
 use std::sync::OnceLock;
 
@@ -10,8 +12,9 @@ use super::super::emco::request::{CLUSTER_WATCHED, GROUP_WATCHED, OF_A_CLUSTER, 
 use super::super::emco::{CLUSTER, GROUP};
 use super::PREFIX;
 use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
+use super::filters::SELECT;
 use super::params::{Kind, Param};
-use super::routes::{ROUTES, Route, SELECT, Source};
+use super::routes::{ROUTES, Route};
 use super::webhooks::{REGISTRATION, RegisteredWebhook, WebhookList};
 use crate::margo::trust::routes::{BUNDLE, DISCOVERY};
 use crate::problem::PROBLEM_TYPE;
@@ -41,7 +44,7 @@ pub(crate) fn whole() -> Value {
     });
     let mut generator = SchemaGenerator::new(settings);
     let mut paths = Map::new();
-    for route in &ROUTES {
+    for route in ROUTES {
         let answer = (route.answer)(&mut generator);
         let params = [
             path_params(route.path),
@@ -49,10 +52,8 @@ pub(crate) fn whole() -> Value {
         ]
         .concat();
         let mut responses = responses("application/json", &json!(answer));
-        if route.source == Source::Rollout {
-            let about = "The version of commit, contents and decisions, for If-Match";
-            responses["200"]["headers"] =
-                json!({ "ETag": { "description": about, "schema": { "type": "string" } } });
+        if route.has_version() {
+            responses["200"]["headers"] = etag("The version, for If-Match");
         }
         paths.insert(
             format!("{PREFIX}{}", route.path),
@@ -64,6 +65,7 @@ pub(crate) fn whole() -> Value {
             }}),
         );
     }
+    changes::add(&mut paths, &mut generator);
     add_others(&mut paths);
     add_emco(&mut paths);
     add_webhooks(&mut paths, &mut generator);
@@ -74,7 +76,7 @@ pub(crate) fn whole() -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "Muster",
-            "version": muster_service::VERSION,
+            "version": env!("CARGO_PKG_VERSION"),
             "description": "The fleet over HTTP: the contract's documents as the services give them. Errors are problem documents \
                             (RFC 9457); 503 and 429 carry Retry-After.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
@@ -261,8 +263,17 @@ fn header(name: &str, about: &str) -> Value {
         "schema": { "type": "string", "minLength": 1 } })
 }
 
+fn etag(about: &str) -> Value {
+    json!({ "ETag": { "description": about, "schema": { "type": "string" } } })
+}
+
+/// The words of an address.
+fn words(path: &str) -> impl Iterator<Item = &str> {
+    path.split(['/', '{', '}']).filter(|word| !word.is_empty())
+}
+
 fn operation(method: &str, route: &Route) -> String {
-    let words = route.path.split(['/', '{', '}']).filter(|word| !word.is_empty());
+    let words = words(route.path);
     let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
     words.fold(method.to_owned(), |name, word| name + &capital(word))
 }
@@ -287,7 +298,9 @@ fn schema(param: &Param) -> Value {
     };
     described(match param.kind {
         Kind::Text | Kind::Time | Kind::Point => json!({ "type": "string", "minLength": 1 }),
-        Kind::List | Kind::Words => json!({ "type": "array", "items": { "type": "string", "minLength": 1 } }),
+        Kind::List | Kind::Words | Kind::Devices => {
+            json!({ "type": "array", "items": { "type": "string", "minLength": 1 } })
+        }
         Kind::Number => json!({ "type": "integer", "minimum": 0 }),
         Kind::Flag => json!({ "type": "boolean" }),
     })

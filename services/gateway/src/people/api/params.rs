@@ -2,8 +2,8 @@
 //! refused with similar known ones; a value is checked by the service that takes it, unless it is no number or time.
 
 use muster_client::time::{Side, time_at};
-use muster_contract::Timestamp;
 use muster_contract::near::near;
+use muster_contract::{DeviceKey, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::problem::Problem;
@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     List,
     /// Words: the parameter may be repeated, and a value may list several, separated by commas.
     Words,
+    /// Devices as SITE/DEVICE: the parameter may be repeated.
+    Devices,
     /// A number.
     Number,
     /// `true` or `false`.
@@ -83,7 +85,7 @@ impl Values {
                 return Err(unknown(&name, known));
             };
             let is_repeated = given.iter().any(|(before, _)| before == param);
-            if is_repeated && !matches!(param.kind, Kind::List | Kind::Words) {
+            if is_repeated && !matches!(param.kind, Kind::List | Kind::Words | Kind::Devices) {
                 return Err(Problem::field(param.name, "is given twice"));
             }
             if value.is_empty() {
@@ -149,6 +151,10 @@ fn read(param: &Param, value: &str, now: Timestamp) -> Result<Value, Problem> {
     match param.kind {
         Kind::Text => Ok(json!(value)),
         Kind::List => Ok(json!([value])),
+        Kind::Devices => {
+            let key = value.parse::<DeviceKey>().map_err(|_| refuse("must be SITE/DEVICE"))?;
+            Ok(json!([key]))
+        }
         Kind::Words => Ok(json!(value.split(',').collect::<Vec<_>>())),
         Kind::Number => value.parse::<u64>().map(Value::from).map_err(|_| refuse("is no number")),
         Kind::Flag => value.parse::<bool>().map(Value::from).map_err(|_| refuse("must be true or false")),

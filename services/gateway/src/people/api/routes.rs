@@ -3,9 +3,15 @@
 
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::changes::ChangesAnswer;
-use muster_contract::groups::{GroupsAnswer, LabelsAnswer};
-use muster_contract::history::{DiffAnswer, MomentAnswer};
+use muster_contract::defined::DefinedView;
+use muster_contract::groups::{GroupsAnswer, LabelsAnswer, ViewsAnswer};
+use muster_contract::history::{DiffAnswer, DigestsAnswer, MomentAnswer, VerifyAnswer};
 use muster_contract::incident::IncidentsAnswer;
+use muster_contract::notify::SubscriptionsAnswer;
+use muster_contract::plans::{
+    Capability, Cluster, ExplainAnswer, InstanceStatus, InstancesAnswer, InventoryAnswer, NodeStatus,
+    PlanAnswer, PlansAnswer,
+};
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublisherStatus,
 };
@@ -15,7 +21,11 @@ use muster_contract::view::{FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::params::{Kind, Param, param};
+use super::filters::{
+    AFTER, CAPABILITIES, CHANGES, DEPLOYMENTS, DEVICES, DIFF, INSTANCES, NODES, OF_DEPLOYMENT, OPERATIONS,
+    OUTPUT, PAGES, PLANS, QUARANTINE, SELECT, SITE, SITES, STATUS, WHEN, WHY,
+};
+use super::params::Param;
 
 /// A read route.
 #[derive(Debug, Clone, Copy)]
@@ -39,12 +49,26 @@ pub(crate) struct Route {
 pub(crate) enum Source {
     /// The query service, by one question.
     Query(&'static str),
+    /// The planner, by one question.
+    Planner(&'static str),
+    /// One row of a list of the planner, by its name: the question, and the field of its rows.
+    PlannerRow(&'static str, &'static str),
+    /// Operations of plans, and of rollouts under way.
+    Operations,
+    /// Subscriptions that the person may see.
+    Subscriptions,
+    /// Packages in the hub's object store.
+    Packages,
+    /// Hubs of a federation.
+    Hubs,
     /// The publisher's status.
     Publisher,
     /// Held changes and open rollouts.
     Rollouts,
     /// The rollouts of one deployment.
     Rollout,
+    /// The releases of one deployment's rollouts as operations.
+    RolloutOperations,
     /// Decisions about the rollouts of one deployment.
     RolloutHistory,
     /// Rejected reports.
@@ -60,75 +84,14 @@ impl Route {
     pub(crate) fn params(&self) -> Vec<Param> {
         self.params.concat()
     }
+
+    /// Whether an answer has an entity tag for `If-Match`.
+    pub(crate) const fn has_version(&self) -> bool {
+        matches!(self.source, Source::Rollout | Source::PlannerRow(..))
+    }
 }
 
-const WHEN: &[Param] = &[
-    param("at", Kind::Time, "As known at this time"),
-    param("atSeq", Kind::Number, "As known with this fact of LEDGER"),
-    param("eventTime", Kind::Time, "The state at this time by the devices' clocks, as known now"),
-    Param { name: "about", field: "eventTime", kind: Kind::Time, about: "Former name of eventTime" },
-];
-const PAGES: &[Param] = &[
-    param("limit", Kind::Number, "Most rows of an answer, from 1 to 1000"),
-    param(
-        "cursor",
-        Kind::Text,
-        "The next page: from the Link header of the page before; valid for 10 minutes",
-    ),
-];
-const AFTER: &[Param] = &[param("after", Kind::Text, "Rows after this one")];
-const SITES: &[Param] = &[param("site", Kind::List, "Only this site; may be repeated")];
-const SITE: &[Param] = &[param("site", Kind::Text, "Only this site")];
-const OUTPUT: &[Param] = &[param("output", Kind::Text, "summary, all or detail")];
-
-const DEPLOYMENTS: &[Param] = &[
-    param("verdict", Kind::Words, "Only deployments with one of these verdicts, such as failing,overdue"),
-    param("error", Kind::List, "Only with an error of this code; may be repeated"),
-];
-const DEVICES: &[Param] = &[
-    param("device", Kind::Text, "Only devices of this name"),
-    param("freshness", Kind::Words, "fresh, stale, never"),
-    param("error", Kind::List, "Only with an error of this code; may be repeated"),
-    param("version", Kind::List, "Only with this version of the agent; may be repeated"),
-    param("notRunning", Kind::Text, "Only targets of this deployment that have not installed it"),
-];
-const STATUS: &[Param] = &[
-    Param { name: "deployment", field: "id", kind: Kind::Text, about: "The deployment" },
-    param("app", Kind::List, "Only of this application; may be repeated"),
-    param("device", Kind::List, "Only on this device, as SITE/DEVICE; may be repeated"),
-    param("component", Kind::List, "Only this component; may be repeated"),
-    Param { name: "axis", field: "status", kind: Kind::Text, about: "deployed or ready" },
-    param("generation", Kind::Number, "As of this generation of the only device named"),
-];
-const WHY: &[Param] = &[
-    Param { name: "deployment", field: "id", kind: Kind::Text, about: "The deployment" },
-    param("device", Kind::Text, "Its standing on this device instead, as SITE/DEVICE"),
-];
-const DIFF: &[Param] = &[
-    Param { name: "deployment", field: "id", kind: Kind::Text, about: "The deployment" },
-    param("from", Kind::Point, "The earlier point: a time, how long ago, or a sequence of LEDGER"),
-    param("to", Kind::Point, "The later point; the present if left out"),
-];
-const CHANGES: &[Param] = &[
-    Param { name: "deployment", field: "id", kind: Kind::Text, about: "Only this deployment" },
-    Param { name: "since", field: "from", kind: Kind::Point, about: "Only changes after this point" },
-    Param { name: "until", field: "to", kind: Kind::Point, about: "Only changes up to this point" },
-];
-const OF_DEPLOYMENT: &[Param] =
-    &[Param { name: "deployment", field: "id", kind: Kind::Text, about: "Only this deployment" }];
-/// Filters of rejected reports.
-pub(crate) const SELECT: &[Param] = &[
-    param("device", Kind::Text, "Only of this device, as SITE/DEVICE"),
-    param("code", Kind::Text, "Only those rejected for a reason, such as unreadable, notSent or oldEpoch"),
-    param("since", Kind::Time, "Only those received at this time or later"),
-    param("until", Kind::Time, "Only those received before this time"),
-];
-const QUARANTINE: &[Param] = &[
-    param("limit", Kind::Number, "How many of the newest, from 1 to 1000"),
-    param("settled", Kind::Flag, "Also the verdicts on earlier ones"),
-];
-
-fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+pub(super) fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
@@ -156,8 +119,18 @@ const fn route(
     Route { path, summary, params, fixed: &[], source, answer }
 }
 
+/// The planner's name of the question about the inventory.
+const INVENTORY: &str = "inventory-list";
+const NODE: &[(&str, &str)] = &[("kind", "node")];
+const CLUSTER: &[(&str, &str)] = &[("kind", "cluster")];
+const CAPABILITY: &[(&str, &str)] = &[("kind", "capability")];
+
+const fn inventory(route: Route, kind: &'static [(&'static str, &'static str)]) -> Route {
+    Route { fixed: kind, ..route }
+}
+
 /// All read routes.
-pub(crate) const ROUTES: [Route; 24] = [
+pub(crate) static ROUTES: &[Route] = &[
     route("/fleet", Source::Query("fleet"), &[WHEN], of::<FleetView>, "The fleet as a whole"),
     route(
         "/deployments",
@@ -290,4 +263,126 @@ pub(crate) const ROUTES: [Route; 24] = [
         object,
         "Whether every report is accounted for, and every view is right; one audit at a time",
     ),
+    route(
+        "/rollouts/{id}/operations",
+        Source::RolloutOperations,
+        &[],
+        objects,
+        "The releases of a deployment's rollouts as operations, by wave and state",
+    ),
+    route("/plans", Source::Planner("plan-list"), &[PLANS, PAGES, AFTER], of::<PlansAnswer>, "Plans"),
+    route("/plans/{plan}", Source::PlannerRow("plan-list", "plans"), &[], of::<PlanAnswer>, "One plan"),
+    route(
+        "/plans/{plan}/explanation",
+        Source::Planner("plan-explain"),
+        &[],
+        of::<ExplainAnswer>,
+        "The node that another instance of a plan would get, and why the others are rejected",
+    ),
+    route(
+        "/instances",
+        Source::Planner("instance-list"),
+        &[INSTANCES, PAGES, AFTER],
+        of::<InstancesAnswer>,
+        "Instances of plans",
+    ),
+    route(
+        "/instances/{instance}",
+        Source::PlannerRow("instance-list", "instances"),
+        &[],
+        of::<InstanceStatus>,
+        "One instance, by its name or display name: its nodes and operations",
+    ),
+    route(
+        "/operations",
+        Source::Operations,
+        &[OPERATIONS, PAGES, AFTER],
+        object,
+        "Operations of plans; the first page also has those of rollouts under way",
+    ),
+    inventory(
+        route(
+            "/nodes",
+            Source::Planner(INVENTORY),
+            &[NODES, PAGES, AFTER],
+            of::<InventoryAnswer>,
+            "Nodes, with their free resources and disruptions",
+        ),
+        NODE,
+    ),
+    inventory(
+        route(
+            "/nodes/{site}/{device}",
+            Source::PlannerRow(INVENTORY, "nodes"),
+            &[],
+            of::<NodeStatus>,
+            "One node: its resources, volumes, capabilities and disruptions",
+        ),
+        NODE,
+    ),
+    inventory(
+        route(
+            "/clusters",
+            Source::Planner(INVENTORY),
+            &[PAGES, AFTER],
+            of::<InventoryAnswer>,
+            "Clusters of nodes",
+        ),
+        CLUSTER,
+    ),
+    inventory(
+        route(
+            "/clusters/{cluster}",
+            Source::PlannerRow(INVENTORY, "clusters"),
+            &[],
+            of::<Cluster>,
+            "One cluster",
+        ),
+        CLUSTER,
+    ),
+    inventory(
+        route(
+            "/capabilities",
+            Source::Planner(INVENTORY),
+            &[CAPABILITIES, PAGES, AFTER],
+            of::<InventoryAnswer>,
+            "Capabilities of nodes",
+        ),
+        CAPABILITY,
+    ),
+    inventory(
+        route(
+            "/capabilities/{capability}",
+            Source::PlannerRow(INVENTORY, "capabilities"),
+            &[],
+            of::<Capability>,
+            "One capability",
+        ),
+        CAPABILITY,
+    ),
+    route("/views", Source::Query("views"), &[], of::<ViewsAnswer>, "The views that are defined"),
+    route("/views/{view}", Source::Query("view"), &[], of::<DefinedView>, "The counts of a defined view"),
+    route(
+        "/subscriptions",
+        Source::Subscriptions,
+        &[PAGES, AFTER],
+        of::<SubscriptionsAnswer>,
+        "Subscriptions to notices, with their progress: an operator's list has those of others",
+    ),
+    route(
+        "/verify",
+        Source::Query("verify"),
+        &[SITE],
+        of::<VerifyAnswer>,
+        "Whether a rebuild from LEDGER says the same as the rollup that runs",
+    ),
+    route(
+        "/digests",
+        Source::Query("digests"),
+        &[SITE, WHEN, PAGES, AFTER],
+        of::<DigestsAnswer>,
+        "The digest of each view, to compare with those of another reducer",
+    ),
+    route("/packages", Source::Packages, &[], object, "The packages in the hub, with sizes and digests"),
+    route("/hubs", Source::Hubs, &[], object, "Hubs of a federation, where one answers"),
 ];

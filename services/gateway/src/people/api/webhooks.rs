@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::act::fields;
+use super::body::fields;
 use super::params::{Kind, Param, Values, param};
 use super::{PREFIX, PathParams, document, path_names};
 use crate::people::People;

@@ -15,9 +15,9 @@ use super::frame::{Frame, ProblemPage};
 use super::parts::{ago, cli, encoded, none, number, panel};
 use super::rollout::names;
 use crate::people::People;
+use crate::people::api::filters::SELECT;
 use crate::people::api::params::Values;
-use crate::people::api::routes::SELECT;
-use crate::people::api::{act, selection};
+use crate::people::api::{act, body, selection};
 use crate::problem::Problem;
 
 /// Reports shown.
@@ -107,7 +107,7 @@ pub(super) async fn act(
     request: Request<Body>,
 ) -> Result<Response, ProblemPage> {
     let (names, people) = (names(path)?, people.acting_for(request.extensions()));
-    let fields = act::fields(request, &[SELECT, act::JUDGEMENT].concat()).await?;
+    let fields = body::fields(request, &[SELECT, act::JUDGEMENT].concat()).await?;
     let judgements = act::judgement(&people, &names, &fields).await?;
     let refused: Vec<&str> =
         judgements.messages.iter().filter_map(|message| message.refused.as_deref()).collect();

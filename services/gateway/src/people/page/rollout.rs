@@ -18,8 +18,7 @@ use super::parts::{ago, band, cli, count, encoded, none, number, panel, second, 
 use super::side::deployments;
 use crate::login::current;
 use crate::people::People;
-use crate::people::api::act;
-use crate::people::api::ungoverned;
+use crate::people::api::{act, body, ungoverned};
 use crate::problem::Problem;
 
 /// Decisions shown of a rollout.
@@ -232,7 +231,7 @@ pub(super) async fn act(
     request: Request<Body>,
 ) -> Result<Response, ProblemPage> {
     let (names, people) = (names(path)?, people.acting_for(request.extensions()));
-    let fields = act::fields(request, act::DECISION).await?;
+    let fields = body::fields(request, act::DECISION).await?;
     let decided = act::decision(&people, &names, &fields, Vec::new()).await?;
     let refused: Vec<&str> =
         decided.as_array().into_iter().flatten().filter_map(|one| one["refused"].as_str()).collect();

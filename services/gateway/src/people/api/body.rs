@@ -1,0 +1,140 @@
+//! Reads the bodies of changes: a form, or a JSON object, within bounds of size and time.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Request, StatusCode};
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use super::params::{Param, Values};
+use crate::problem::Problem;
+
+/// Longest body of a request in bytes: a form of the longest request to a service, each byte of which may take three.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Time for the body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+const _: () = assert!(BODY_BYTES_MAX > 3 * muster_contract::limits::MESSAGE_BYTES_MAX);
+
+/// The fields of a body.
+pub(crate) enum Fields {
+    /// Those of a form that are not empty, as texts.
+    Form(Vec<(String, String)>),
+    /// Those of a JSON object.
+    Object(Map<String, Value>),
+}
+
+/// Reads a body whole.
+///
+/// # Errors
+/// It is too long or too slow.
+pub(super) async fn read_bytes(body: Body) -> Result<Bytes, Problem> {
+    let too_slow = |_| Problem::passing(StatusCode::REQUEST_TIMEOUT, "the body came too slowly");
+    let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await.map_err(too_slow)?;
+    bytes.map_err(|_| {
+        let detail = format!("the body is longer than {BODY_BYTES_MAX} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    })
+}
+
+/// Reads the body of a request; an empty one has no fields.
+///
+/// # Errors
+/// The body is too long, too slow, of another type, or no form or object.
+pub(crate) async fn read_body(request: Request<Body>) -> Result<Fields, Problem> {
+    let (parts, body) = request.into_parts();
+    if parts.uri.query().is_some_and(|query| !query.is_empty()) {
+        return Err(Problem::field("query", "a change takes its fields in the body"));
+    }
+    let bytes = read_bytes(body).await?;
+    if bytes.is_empty() {
+        return Ok(Fields::Object(Map::new()));
+    }
+    match media_type(&parts.headers).as_deref() {
+        Some("application/x-www-form-urlencoded") => {
+            let form = std::str::from_utf8(&bytes).map_err(|_| Problem::field("body", "is no form"))?;
+            // A form of a page sends its empty fields, too.
+            let filled = form_urlencoded::parse(form.as_bytes()).filter(|(_, value)| !value.is_empty());
+            Ok(Fields::Form(filled.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()))
+        }
+        Some("application/json") => {
+            let object = serde_json::from_slice::<Map<String, Value>>(&bytes).map(Fields::Object);
+            object.map_err(|error| Problem::field("body", format!("is no JSON object: {error}")))
+        }
+        _ => {
+            let detail = "the body must be application/json or application/x-www-form-urlencoded";
+            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+        }
+    }
+}
+
+/// The known fields of a body: texts, numbers, flags, and lists of them.
+///
+/// # Errors
+/// As [`read_body`], or a field is unknown or of another kind.
+pub(crate) async fn fields(request: Request<Body>, known: &[Param]) -> Result<Values, Problem> {
+    let pairs = match read_body(request).await? {
+        Fields::Form(pairs) => pairs,
+        Fields::Object(object) => flat(object)?,
+    };
+    Values::of(pairs.into_iter(), known)
+}
+
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    Some(value.split(';').next()?.trim().to_ascii_lowercase())
+}
+
+/// The fields of an object, a list as one field for each of its values.
+fn flat(object: Map<String, Value>) -> Result<Vec<(String, String)>, Problem> {
+    let mut fields = Vec::new();
+    for (name, value) in object {
+        let values = match value {
+            Value::Array(list) => list,
+            value => vec![value],
+        };
+        for value in values {
+            let text = match value {
+                Value::String(text) => text,
+                Value::Number(number) => number.to_string(),
+                Value::Bool(flag) => flag.to_string(),
+                _ => return Err(Problem::field(&name, "must be a text, a number, true or false")),
+            };
+            fields.push((name.clone(), text));
+        }
+    }
+    Ok(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::params::{Kind, param};
+    use super::*;
+
+    async fn read(media: &str, body: &str) -> Result<Vec<String>, u16> {
+        let request =
+            Request::builder().header(CONTENT_TYPE, media).body(Body::from(body.to_owned())).unwrap();
+        let known = [
+            param("wave", Kind::Text, ""),
+            param("quarantineSeq", Kind::List, ""),
+            param("file", Kind::Text, ""),
+        ];
+        let values = fields(request, &known).await.map_err(|problem| problem.status)?;
+        Ok(["wave", "quarantineSeq"].iter().flat_map(|name| values.all(name)).map(str::to_owned).collect())
+    }
+
+    #[tokio::test]
+    async fn a_change_is_a_form_or_an_object_within_bounds() {
+        let form = "application/x-www-form-urlencoded; charset=utf-8";
+        assert_eq!(read(form, "wave=all&file=").await.unwrap(), ["all"]);
+        assert_eq!(read("application/json", r#"{"quarantineSeq": [7, "8"]}"#).await.unwrap(), ["7", "8"]);
+        assert_eq!(read("application/json", "[]").await, Err(400));
+        assert_eq!(read("application/json", r#"{"wave": {}}"#).await, Err(400));
+        assert_eq!(read("application/json", r#"{"wavve": "a"}"#).await, Err(400));
+        assert_eq!(read("text/plain", "wave=all").await, Err(415));
+        let large = format!("wave={}", "a".repeat(1024 * 1024));
+        assert_eq!(read(form, &large).await, Err(413));
+    }
+}

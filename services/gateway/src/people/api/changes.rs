@@ -1,0 +1,375 @@
+//! Changes that are one request to a service, as data: address, request, answer. The router, the OpenAPI document and its test
+//! are made from this table; [`super::change`] makes the requests.
+//!
+//! Decisions about rollouts and verdicts on rejected reports take several requests: [`super::act`] makes them.
+
+use axum::http::StatusCode;
+use muster_contract::defined::ViewDefinition;
+use muster_contract::groups::{RemoveViewRequest, ViewAnswer};
+use muster_contract::notify::{SubscriptionAnswer, UnsubscribeRequest};
+use muster_contract::plans::{
+    Capability, CapabilitySpec, Cluster, ClusterSpec, DisruptionRequest, Instance, InventoryApplyRequest,
+    InventoryDeleteRequest, InventoryStateRequest, Node, NodeSpec, OperationRequest, OperationVerdictRequest,
+    Plan, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanStateRequest, RevisionStateRequest,
+};
+use muster_contract::query::{ApplyRequest, PublishAnswer, RemoveRequest, RetireRequest};
+use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+use super::change::ChangeMethod::{Delete, Post, Put};
+use super::change::Service::{Notify, Planner, Publisher, Views};
+use super::change::{Change, ChangeMethod, Service, checked};
+use super::routes::of;
+
+type Pointers = &'static [(&'static str, &'static str)];
+
+const fn change<T, A>(
+    method: ChangeMethod,
+    path: &'static str,
+    (service, verb): (Service, &'static str),
+    summary: &'static str,
+) -> Change
+where
+    T: DeserializeOwned + JsonSchema + 'static,
+    A: JsonSchema,
+{
+    Change {
+        method,
+        path,
+        summary,
+        service,
+        verb,
+        named: &[],
+        fixed: &[],
+        body: "",
+        without: &[],
+        check: checked::<T>,
+        part: T::json_schema,
+        answer: of::<A>,
+        status: StatusCode::OK,
+    }
+}
+
+/// A change that devices or operations carry out later.
+const fn accepted<T, A>(
+    method: ChangeMethod,
+    path: &'static str,
+    request: (Service, &'static str),
+    summary: &'static str,
+) -> Change
+where
+    T: DeserializeOwned + JsonSchema + 'static,
+    A: JsonSchema,
+{
+    Change { status: StatusCode::ACCEPTED, ..change::<T, A>(method, path, request, summary) }
+}
+
+const fn plan_state(path: &'static str, fixed: Pointers, summary: &'static str) -> Change {
+    Change { fixed, ..change::<PlanStateRequest, Plan>(Post, path, (Planner, "plan-state"), summary) }
+}
+
+const fn revision(path: &'static str, fixed: Pointers, summary: &'static str) -> Change {
+    Change { fixed, ..change::<RevisionStateRequest, Plan>(Post, path, (Planner, "plan-revision"), summary) }
+}
+
+const fn operation(path: &'static str, fixed: Pointers, summary: &'static str) -> Change {
+    let request = (Planner, "operation-request");
+    Change { fixed, ..accepted::<OperationRequest, Instance>(Post, path, request, summary) }
+}
+
+const fn verdict(path: &'static str, verb: &'static str, summary: &'static str) -> Change {
+    change::<OperationVerdictRequest, Instance>(Post, path, (Planner, verb), summary)
+}
+
+const fn disruption(
+    method: ChangeMethod,
+    path: &'static str,
+    fixed: Pointers,
+    summary: &'static str,
+) -> Change {
+    let of_node = change::<DisruptionRequest, Node>(method, path, (Planner, "inventory-disruption"), summary);
+    Change { named: OF_NODE, fixed, without: &["start", "shouldEvict"], ..of_node }
+}
+
+/// An entry of the inventory, whose name the address has.
+const fn entry<B: JsonSchema, A: JsonSchema>(
+    path: &'static str,
+    named: Pointers,
+    body: &'static str,
+    summary: &'static str,
+) -> Change {
+    let entry = change::<InventoryApplyRequest, A>(Put, path, (Planner, "inventory-apply"), summary);
+    Change { named, body, part: B::json_schema, ..entry }
+}
+
+const fn entry_state<A: JsonSchema>(
+    path: &'static str,
+    named: Pointers,
+    fixed: Pointers,
+    summary: &'static str,
+) -> Change {
+    let entry = change::<InventoryStateRequest, A>(Post, path, (Planner, "inventory-state"), summary);
+    Change { named, fixed, without: &["nodeState", "cluster", "message"], ..entry }
+}
+
+const fn entry_gone<A: JsonSchema>(path: &'static str, named: Pointers, summary: &'static str) -> Change {
+    let request = (Planner, "inventory-delete");
+    Change { named, ..change::<InventoryDeleteRequest, A>(Delete, path, request, summary) }
+}
+
+const OF_NODE: Pointers = &[("site", "/node/site"), ("device", "/node/device")];
+const NODE: Pointers = &[("site", "/item/node/site"), ("device", "/item/node/device")];
+const CLUSTER: Pointers = &[("cluster", "/item/cluster")];
+const CAPABILITY: Pointers = &[("capability", "/item/capability")];
+/// Names that the request calls `name`.
+const NAME: Pointers = &[("plan", "/name"), ("view", "/name"), ("subscription", "/name")];
+
+/// All changes of one request.
+pub(crate) static CHANGES: &[Change] = &[
+    accepted::<ApplyRequest, PublishAnswer>(
+        Post,
+        "/deployments",
+        (Publisher, "apply"),
+        "`muster apply`: have a device run documents, beside what Git says",
+    ),
+    accepted::<RemoveRequest, PublishAnswer>(
+        Delete,
+        "/deployments/{site}/{device}/{id}",
+        (Publisher, "remove"),
+        "`muster remove`: take back a deployment that was applied",
+    ),
+    Change {
+        without: &["id"],
+        ..accepted::<RemoveRequest, PublishAnswer>(
+            Delete,
+            "/devices/{site}/{device}/deployments",
+            (Publisher, "remove"),
+            "`muster remove`: take back every deployment that was applied to a device",
+        )
+    },
+    accepted::<RetireRequest, PublishAnswer>(
+        Post,
+        "/devices/{site}/{device}/retire",
+        (Publisher, "retire"),
+        "`muster retire`: take a device out of the fleet",
+    ),
+    Change {
+        named: &[("id", "/deployment")],
+        ..accepted::<ReleaseRequest, ReleaseAnswer>(
+            Post,
+            "/rollouts/{id}/release",
+            (Publisher, "release"),
+            "`muster rollout release`: release a content to devices, whatever the gates say",
+        )
+    },
+    Change {
+        status: StatusCode::CREATED,
+        ..change::<PlanApplyRequest, Plan>(
+            Post,
+            "/plans",
+            (Planner, "plan-apply"),
+            "`muster plan create`: 409 if there is a plan of this name",
+        )
+    },
+    Change {
+        named: NAME,
+        ..change::<PlanApplyRequest, Plan>(
+            Put,
+            "/plans/{plan}",
+            (Planner, "plan-apply"),
+            "`muster plan apply`: with If-Match change a plan without instances, otherwise create one",
+        )
+    },
+    change::<PlanDeleteRequest, Plan>(
+        Delete,
+        "/plans/{plan}",
+        (Planner, "plan-delete"),
+        "`muster plan delete`: delete a plan that has no instances",
+    ),
+    plan_state(
+        "/plans/{plan}/activate",
+        &[("/state", "active")],
+        "`muster plan activate`: the plan accepts deployments again",
+    ),
+    plan_state(
+        "/plans/{plan}/deactivate",
+        &[("/state", "inactive")],
+        "`muster plan deactivate`: the plan accepts no further deployments",
+    ),
+    accepted::<PlanDeployRequest, Plan>(
+        Post,
+        "/plans/{plan}/revisions",
+        (Planner, "plan-deploy"),
+        "`muster plan deploy`: a number of instances, and what they run",
+    ),
+    revision(
+        "/plans/{plan}/revisions/{id}/pause",
+        &[("/verb", "pause")],
+        "`muster plan pause`: the deployment begins no further operation",
+    ),
+    revision(
+        "/plans/{plan}/revisions/{id}/resume",
+        &[("/verb", "resume")],
+        "`muster plan resume`: the deployment goes on",
+    ),
+    revision(
+        "/plans/{plan}/revisions/{id}/cancel",
+        &[("/verb", "cancel")],
+        "`muster plan cancel`: end a deployment, and its operations that have not begun",
+    ),
+    operation(
+        "/plans/{plan}/instances/{instance}/stop",
+        &[("/type", "STOP")],
+        "`muster instance stop`: request that an instance is stopped; it keeps its node",
+    ),
+    operation(
+        "/plans/{plan}/instances/{instance}/restart",
+        &[("/type", "RESTART")],
+        "`muster instance restart`: request that an instance is started again",
+    ),
+    operation(
+        "/plans/{plan}/instances/{instance}/relocate",
+        &[("/type", "RELOCATE")],
+        "`muster instance relocate`: request that an instance moves to another node",
+    ),
+    Change {
+        status: StatusCode::ACCEPTED,
+        ..verdict(
+            "/plans/{plan}/instances/{instance}/operations/{operation}/approve",
+            "operation-approve",
+            "`muster operation approve`: the operation runs",
+        )
+    },
+    verdict(
+        "/plans/{plan}/instances/{instance}/operations/{operation}/reject",
+        "operation-reject",
+        "`muster operation reject`: the operation never runs",
+    ),
+    verdict(
+        "/plans/{plan}/instances/{instance}/operations/{operation}/cancel",
+        "operation-cancel",
+        "`muster operation cancel`: cancel an operation that has not begun",
+    ),
+    entry::<NodeSpec, Node>(
+        "/nodes/{site}/{device}",
+        NODE,
+        "/item/node",
+        "`muster node create`: create a node, or change what was said of it",
+    ),
+    Change {
+        named: NODE,
+        without: &["state"],
+        ..change::<InventoryStateRequest, Node>(
+            Post,
+            "/nodes/{site}/{device}/state",
+            (Planner, "inventory-state"),
+            "`muster node state`; `muster node add-to-cluster` is allocating, then allocated",
+        )
+    },
+    entry_gone::<Node>(
+        "/nodes/{site}/{device}",
+        NODE,
+        "`muster node delete`: delete a node that runs nothing",
+    ),
+    Change {
+        without: &[],
+        ..disruption(
+            Put,
+            "/nodes/{site}/{device}/disruptions/{id}",
+            &[("/verb", "add")],
+            "`muster disruption add`: schedule a disruption of a node; it needs a start",
+        )
+    },
+    disruption(
+        Post,
+        "/nodes/{site}/{device}/disruptions/{id}/approve",
+        &[("/verb", "approve")],
+        "`muster disruption approve`: the disruption may begin",
+    ),
+    disruption(
+        Post,
+        "/nodes/{site}/{device}/disruptions/{id}/complete",
+        &[("/verb", "complete")],
+        "`muster disruption complete`: end a disruption",
+    ),
+    disruption(
+        Delete,
+        "/nodes/{site}/{device}/disruptions/{id}",
+        &[("/verb", "remove")],
+        "`muster disruption remove`: remove a disruption that is over",
+    ),
+    entry::<ClusterSpec, Cluster>(
+        "/clusters/{cluster}",
+        &[("cluster", "/item/cluster/name")],
+        "/item/cluster",
+        "`muster cluster create`: create a cluster",
+    ),
+    entry_state::<Cluster>(
+        "/clusters/{cluster}/activate",
+        CLUSTER,
+        &[("/state", "active")],
+        "`muster cluster activate`: the scheduler may choose its nodes",
+    ),
+    entry_state::<Cluster>(
+        "/clusters/{cluster}/deactivate",
+        CLUSTER,
+        &[("/state", "inactive")],
+        "`muster cluster deactivate`: the scheduler chooses none of its nodes",
+    ),
+    entry_gone::<Cluster>(
+        "/clusters/{cluster}",
+        CLUSTER,
+        "`muster cluster delete`: delete a cluster without nodes",
+    ),
+    entry::<CapabilitySpec, Capability>(
+        "/capabilities/{capability}",
+        &[("capability", "/item/capability/name")],
+        "/item/capability",
+        "`muster capability create`: create a capability",
+    ),
+    entry_state::<Capability>(
+        "/capabilities/{capability}/activate",
+        CAPABILITY,
+        &[("/state", "active")],
+        "`muster capability activate`: plans match it",
+    ),
+    entry_state::<Capability>(
+        "/capabilities/{capability}/deactivate",
+        CAPABILITY,
+        &[("/state", "inactive")],
+        "`muster capability deactivate`: plans no longer match it",
+    ),
+    entry_gone::<Capability>(
+        "/capabilities/{capability}",
+        CAPABILITY,
+        "`muster capability delete`: delete a capability that no node has",
+    ),
+    Change {
+        named: NAME,
+        ..change::<ViewDefinition, ViewAnswer>(
+            Put,
+            "/views/{view}",
+            (Views, "apply"),
+            "`muster view apply`: define a view, or define it anew",
+        )
+    },
+    Change {
+        named: NAME,
+        ..change::<RemoveViewRequest, ViewAnswer>(
+            Delete,
+            "/views/{view}",
+            (Views, "remove"),
+            "`muster view remove`: take a definition back; its view goes with it",
+        )
+    },
+    Change {
+        named: NAME,
+        ..change::<UnsubscribeRequest, SubscriptionAnswer>(
+            Delete,
+            "/subscriptions/{subscription}",
+            (Notify, "unsubscribe"),
+            "End a subscription, also one whose subscriber is gone",
+        )
+    },
+];
