@@ -1,7 +1,7 @@
 //! Requests to the services of a hub, as the command line and the gateway make them for people.
 //!
 //! [`ask`] sends a request and reads its answer; [`rollout`], [`quarantine`], [`audit`] and [`status`] make the requests that one
-//! question of a person takes. [`revision`] finds an older revision of a deployment, [`emco`] gives a status EMCO's shape, and
+//! question of a person takes, [`webhooks`] lists and removes webhooks. [`revision`] finds an older revision of a deployment, [`emco`] gives a status EMCO's shape, and
 //! [`time`] reads the times that people write.
 //! The crate holds no state of the fleet.
 
@@ -13,3 +13,4 @@ pub mod revision;
 pub mod rollout;
 pub mod status;
 pub mod time;
+pub mod webhooks;
