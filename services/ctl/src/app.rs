@@ -22,7 +22,7 @@ use crate::terminal::Terminal;
 use crate::{
     applications, audit, auth, complete, defined, devices, groups, history, hubs, incidents, login, names,
     packages, plans, publish, quarantine, reach, render, restore, rollout, status, streams, support, top,
-    watch, why,
+    watch, webhooks, why,
 };
 
 /// Runs the command line of this process. It sets up no log, because standard error has the notes for the person.
@@ -172,6 +172,7 @@ async fn ask(
         Command::Disruption(command) => return plans::disruption(session, command).await,
         Command::Streams(command) => return streams::run(session, command).await,
         Command::Package(command) => return packages::run(session, command).await,
+        Command::Webhook(command) => webhooks::run(session, command).await?,
         // Answered before a connection was made.
         Command::App(_)
         | Command::Auth(_)

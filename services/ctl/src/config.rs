@@ -18,6 +18,7 @@ mod status;
 mod support;
 mod time;
 mod watch;
+mod webhooks;
 mod why;
 
 use std::path::PathBuf;
@@ -56,6 +57,7 @@ pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutStates, Roll
 pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
 pub use support::SupportArgs;
 pub use watch::{WatchAbout, WatchArgs};
+pub use webhooks::WebhookCommand;
 pub use why::{WhyAbout, WhyArgs};
 
 const EXAMPLES: &str = "\
@@ -303,6 +305,9 @@ pub enum Command {
     /// Packages in the hub's object store, which devices fetch from nats://packages/NAME
     #[command(subcommand, after_help = packages::PACKAGE_EXAMPLES)]
     Package(PackageCommand),
+    /// Webhooks, which gateways register: how their deliveries go
+    #[command(subcommand, after_help = webhooks::WEBHOOK_EXAMPLES)]
+    Webhook(WebhookCommand),
     /// The streams and whether they have the shape of this release
     #[command(subcommand, after_help = STREAMS_EXAMPLES)]
     Streams(StreamsCommand),

@@ -43,4 +43,5 @@ pub mod streams;
 pub mod support;
 pub mod table;
 pub mod watch;
+pub mod webhooks;
 pub mod why;

@@ -115,7 +115,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, St
 fn notify(top: &Bus, source: HubsSource, tasks: &Supervisor) {
     let offered = tasks.health().latch("taking subscriptions");
     let (source, register) = (Arc::new(source), SharedRegister::default());
-    let metrics = NotifyMetrics::register(tasks.health());
+    let metrics = NotifyMetrics::register(tasks.health(), &register);
     let notifier = Notifier::new(top.clone(), source.clone(), register.clone(), metrics, Rng::new());
     tasks.spawn(Stage::Publish, "notices", notifier.run(tasks.token(Stage::Publish)));
     let handler = SubscriptionHandler::new(top.clone(), source, register);

@@ -24,6 +24,7 @@ use crate::people::router::router;
 use crate::tls::{self, KeyPair};
 use crate::webhooks::Webhooks;
 use crate::webhooks::deliverer::{ANSWER_WITHIN, Deliverer};
+use crate::webhooks::revocations::RevocationReporter;
 
 const NAME: &str = "muster-gateway";
 
@@ -58,8 +59,8 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     let Config { common, people, login, devices, grpc, webhooks } = config;
     let webhooks = webhooks.map(Webhooks::open).transpose()?.map(Arc::new);
     let revocations = login.as_ref().and_then(|login| login.revocations.clone());
-    let login =
-        login.zip(common.creds.clone()).map(|(login, creds)| Login::open(login, creds)).transpose()?;
+    let login = login.zip(common.creds.clone()).map(|(login, creds)| Login::open(login, creds));
+    let login = login.transpose()?.map(Arc::new);
     let metrics = Metrics::register(supervisor.health());
     // Before the wait for NATS: an address in use is found at once.
     let listener = listen(&people, &metrics).await?;
@@ -93,14 +94,15 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     if let Some(webhooks) = webhooks.clone() {
         let deliverer = Deliverer::new(hub.clone(), webhooks, clock.clone(), metrics.clone(), host.clone());
         supervisor.spawn(Stage::Serve, "webhooks", deliverer.run(token.clone()));
+        if let Some(login) = login.clone() {
+            let reporter = RevocationReporter::new(hub.clone(), login, clock.clone());
+            supervisor.spawn(Stage::Serve, "revocations", reporter.run(token.clone()));
+        }
     }
     let grpc_hub = hub.clone();
     let people = People::new(hub, feed.clone(), clock, host, metrics.clone(), token.clone());
-    let people = people
-        .with_login(login.map(Arc::new), is_secure)
-        .with_reach(reach)
-        .with_trust(trust)
-        .with_webhooks(webhooks);
+    let people =
+        people.with_login(login, is_secure).with_reach(reach).with_trust(trust).with_webhooks(webhooks);
     supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
     let grpc = grpc.map(|grpc| grpc.serve(grpc_hub, people.clone(), &metrics, supervisor));
     let grpc_addr = grpc.transpose()?;

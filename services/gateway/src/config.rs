@@ -133,7 +133,7 @@ impl Cli {
         };
         let grpc = self.grpc.check(inherited, &mut problems);
         let devices = self.devices.check((self.tls_cert.as_deref(), self.tls_key.as_deref()), &mut problems);
-        let webhooks = self.webhooks.check(&mut problems);
+        let webhooks = self.webhooks.check(self.login.knows_no_revocations(), &mut problems);
         problems.finish(|| {
             let tls = certificate?.zip(key?).filter(|_| !is_insecure);
             let (public_is_https, public_host) = public?.unzip();
@@ -240,6 +240,9 @@ mod tests {
         assert!(refused(&[&login, &tls, &rest[2..]]).contains("--public-url"));
         assert!(refused(&[&login, &tls, &rest[..2]]).contains("--creds of the role gateway"));
         assert!(refused(&[&login, &tls, &rest, &["--session", "1s"]]).contains("--session"));
+        let webhooks = ["--webhook-key", file];
+        assert!(refused(&[&login, &tls, &rest, &webhooks]).contains("--webhook-key"), "needs revocations");
+        assert!(check(&[&login[..], &tls, &rest, &webhooks, &["--revocations", file]].concat()).is_ok());
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(crate) mod seal;
 pub(crate) mod session;
 pub(crate) mod settings;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -133,6 +134,11 @@ impl Login {
             issued: proven.issued,
             expires: self.end_of(now).min(token_end),
         }
+    }
+
+    /// The revoked keys, each with the time up to which its tokens are revoked, in Unix seconds.
+    pub(crate) fn revocations(&self, now: Timestamp) -> BTreeMap<String, u64> {
+        self.account.known(now).revocations.clone()
     }
 
     /// The signer of notes that name the session's person.

@@ -168,7 +168,8 @@ fn answer_incidents(bus: &Bus, projection: &Arc<Projection>, lag: &Arc<LagState>
 fn notify(bus: &Bus, source: ProjectionSource, tasks: &Supervisor) -> NotifyMetrics {
     let source = Arc::new(source);
     let offered = tasks.health().latch("taking subscriptions");
-    let (register, metrics) = (SharedRegister::default(), NotifyMetrics::register(tasks.health()));
+    let register = SharedRegister::default();
+    let metrics = NotifyMetrics::register(tasks.health(), &register);
     let notifier = Notifier::new(bus.clone(), source.clone(), register.clone(), metrics.clone(), Rng::new());
     tasks.spawn(Stage::Publish, "notices", notifier.run(tasks.token(Stage::Publish)));
     let desk = SubscriptionHandler::new(bus.clone(), source, register);

@@ -10,6 +10,7 @@
 //! leaf/<site>/            the same for the server of a site               prepare → that server
 //! trust/<site>.pem        the authority of its certificate                prepare → the devices of the site
 //! devices/                certificates and credentials for Margo's API prepare → gateway
+//! gateway/                the key that seals webhooks                     prepare → gateway
 //! join/                   public keys of devices, and JWTs for them       devices ↔ admit
 //! ```
 //!
@@ -74,6 +75,11 @@ impl Lab {
     /// The certificates and credentials with which the gateway serves devices that speak Margo's API.
     pub fn devices(&self) -> PathBuf {
         self.dir.join("devices")
+    }
+
+    /// The key that seals addresses and secrets of webhooks.
+    pub fn webhook_key(&self) -> PathBuf {
+        self.dir.join("gateway/webhook.key")
     }
 
     /// The folder with the requests of devices.

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_contract::SubscriptionName;
 use muster_contract::headers::TTL;
 use muster_contract::subjects::{live_notice, notice, stream, subscription};
+use muster_contract::{SubscriptionName, Timestamp};
 
 use crate::bus::Bus;
 use crate::message::{Delivery, Outgoing};
@@ -35,6 +35,8 @@ pub struct NoticeEntry {
     pub value: Result<Bytes, NoticeAbsence>,
     /// Its sequence.
     pub revision: u64,
+    /// When the stream stored it.
+    pub stored_at: Timestamp,
     /// Entries that a reader has not seen yet.
     pub pending: u64,
 }
@@ -155,6 +157,7 @@ impl NoticeEntry {
             Ok(delivery.payload.clone())
         };
         let (name, revision) = (name.to_owned(), delivery.stream_seq);
-        Some(Self { kind, name, value, revision, pending: delivery.pending })
+        let (stored_at, pending) = (delivery.stored_at, delivery.pending);
+        Some(Self { kind, name, value, revision, stored_at, pending })
     }
 }

@@ -1,7 +1,8 @@
 //! Requests to the services of a hub, as the command line and the gateway make them for people.
 //!
 //! [`ask`] sends a request and reads its answer; [`rollout`], [`quarantine`], [`audit`] and [`status`] make the requests that one
-//! question of a person takes, and [`packages`] lists packages. [`revision`] finds an older revision of a deployment, [`emco`] gives a status EMCO's shape, and
+//! question of a person takes, [`packages`] lists packages, [`webhooks`] lists and removes webhooks. [`revision`] finds an older
+//! revision of a deployment, [`emco`] gives a status EMCO's shape, and
 //! [`time`] reads the times that people write.
 //! The crate holds no state of the fleet.
 
@@ -14,3 +15,4 @@ pub mod revision;
 pub mod rollout;
 pub mod status;
 pub mod time;
+pub mod webhooks;

@@ -31,11 +31,13 @@ pub use missed::{GoneRange, HubPosition, MissedAnswer, MissedQuery};
 pub use owner::SubscriptionOwner;
 pub use status::NoticeStatus;
 pub use webhook::{
-    WEBHOOK_CLAIM_SECONDS, WEBHOOK_ERROR_BYTES_MAX, WEBHOOK_GATEWAY_BYTES_MAX,
+    RevokedOwner, SealedWebhook, WEBHOOK_CLAIM_SECONDS, WEBHOOK_ERROR_BYTES_MAX, WEBHOOK_GATEWAY_BYTES_MAX,
     WEBHOOK_GIVE_UP_DEFAULT_SECONDS, WEBHOOK_GIVE_UP_MAX_SECONDS, WEBHOOK_GIVE_UP_MIN_SECONDS,
-    WEBHOOK_HOST_BYTES_MAX, WEBHOOK_SEALED_BYTES_MAX, WEBHOOKS_MAX, Webhook, WebhookClaim, WebhookDelivery,
-    WebhookDueAnswer, WebhookDueQuery, WebhookLine, WebhookProgress, WebhookRequest, WebhookResultRequest,
-    WebhookState, WebhooksAnswer,
+    WEBHOOK_HOST_BYTES_MAX, WEBHOOK_KEY_DIGITS, WEBHOOK_KEYS_MAX, WEBHOOK_OWNER_BYTES_MAX,
+    WEBHOOK_REVOCATIONS_MAX, WEBHOOK_SEALED_BYTES_MAX, WEBHOOK_SKIPPED_MAX, WEBHOOKS_MAX, Webhook,
+    WebhookClaim, WebhookDelivery, WebhookDueAnswer, WebhookDueQuery, WebhookLine, WebhookProgress,
+    WebhookRequest, WebhookResultRequest, WebhookRevokeAnswer, WebhookRevokeRequest, WebhookState,
+    WebhookUntriedCause, WebhooksAnswer,
 };
 
 /// Default of the least time between two notices.

@@ -296,13 +296,14 @@ const ASK_FOR_PEOPLE: [&str; 6] = [
     "muster.notify.list",
     "muster.notify.unsubscribe",
 ];
-/// Requests of a gateway about webhooks: on behalf of operators, and for deliveries.
-const WEBHOOK_REQUESTS: [&str; 5] = [
+/// Requests of a gateway about webhooks: on behalf of operators, for deliveries, and about revoked owners.
+const WEBHOOK_REQUESTS: [&str; 6] = [
     "muster.notify.webhook-register",
     "muster.notify.webhook-list",
     "muster.notify.webhook-remove",
     "muster.notify.webhook-due",
     "muster.notify.webhook-result",
+    "muster.notify.webhook-revoke",
 ];
 /// Requests that change nothing: queries of views, and the publisher's progress and targets.
 const READ_ONLY_REQUESTS: [&str; 3] = [QUERIES, "muster.publisher.status", "muster.publisher.targets"];

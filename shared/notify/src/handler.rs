@@ -27,8 +27,8 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::notifier::{SharedRegister, held};
 use crate::ownership::{Action, check_lease, is_allowed, not_yours, owner_of};
+use crate::register::{SharedRegister, held};
 use crate::source::{Beginning, NoticeSource};
 use crate::webhooks;
 
@@ -37,7 +37,7 @@ const SERVICE: &str = "muster-notify";
 /// Version of the requests and answers.
 const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
 const DESCRIPTION: &str = "Tells subscribers how what they watch is, and when it has changed";
-const ENDPOINTS: [&str; 11] = [
+const ENDPOINTS: [&str; 12] = [
     "subscribe",
     "confirm",
     "unsubscribe",
@@ -49,6 +49,7 @@ const ENDPOINTS: [&str; 11] = [
     "webhook-remove",
     "webhook-due",
     "webhook-result",
+    "webhook-revoke",
 ];
 /// Attempts to write while others write the same name.
 pub(crate) const ATTEMPTS_MAX: usize = 8;
@@ -132,6 +133,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
             "webhook-remove" => json(self.webhook_remove(read(request)?, requester).await?),
             "webhook-due" => json(self.webhook_due(read(request)?, requester).await?),
             "webhook-result" => json(self.webhook_result(read(request)?, requester).await?),
+            "webhook-revoke" => json(self.webhook_revoke(read(request)?, requester).await?),
             other => Err(bad(format!("there is no request '{other}'"))),
         }
     }

@@ -25,6 +25,7 @@ mod webhook_handler;
 mod webhooks;
 
 pub use handler::SubscriptionHandler;
-pub use notifier::{Notifier, SharedRegister};
+pub use notifier::Notifier;
 pub use origin::Origin;
+pub use register::SharedRegister;
 pub use source::NoticeSource;

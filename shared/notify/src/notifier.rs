@@ -6,7 +6,7 @@
 //! nothing, and the next one finds the same difference. Nothing is published until the source has caught up.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::compose::{FoundNotice, SubscriptionRead, ending, packed};
 use crate::metrics::{NoticeResult, NotifyMetrics};
 use crate::origin::Origin;
-use crate::register::{LastNotice, Line, Register};
+use crate::register::{LastNotice, Line, SharedRegister, held};
 use crate::source::NoticeSource;
 use crate::webhooks;
 
@@ -48,14 +48,6 @@ const AHEAD_ASK: Duration = Duration::from_secs(5);
 const ENDED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Delays before the bus is tried again.
 const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(200), max: Duration::from_secs(5) };
-
-/// The subscriptions, shared with the request handler.
-pub type SharedRegister = Arc<Mutex<Register>>;
-
-pub(crate) fn held(register: &SharedRegister) -> MutexGuard<'_, Register> {
-    // The register is a copy of the stream's content: after a panic elsewhere it is at worst out of date.
-    register.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The teller of notices.
 #[derive(Debug)]
@@ -399,6 +391,7 @@ impl<S: NoticeSource> Notifier<S> {
                     line.notice_hubs = write.notice.hubs.clone();
                     line.notice_ledger = Some(write.origin);
                     (line.notice_revision, line.told_at) = (revision, Some(now));
+                    line.update_waiting(SystemClock.now());
                 }
                 if ended {
                     self.close(&write).await;

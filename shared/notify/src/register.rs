@@ -1,9 +1,12 @@
 //! Holds the subscriptions of NOTICES and the last notice of each. It does no IO: entries of the stream are
 //! applied in their order.
 //!
-//! The register needs no persistence: the newest notice itself is stored in the stream.
+//! The register needs no persistence: the newest notice itself is stored in the stream. [`webhooks`] has the part about webhooks.
+
+mod webhooks;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_bus::{NoticeAbsence, NoticeEntry, NoticeKind, Requester};
 use muster_contract::SubscriptionName;
@@ -12,22 +15,31 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::notify::{
     EndReason, HubPosition, Notice, NoticeEvent, SubscriptionLine, SubscriptionOwner, SubscriptionRecord,
-    WEBHOOKS_MAX, WebhookLine,
 };
-use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::query::ErrorBody;
 use muster_contract::view::AsOf;
 use muster_service::error::chain;
 use tokio::time::Instant;
 
+use self::webhooks::AskingGateways;
 use crate::origin::Origin;
 use crate::ownership::{Action, Reserved, is_allowed, owner_of, share, too_many};
-use crate::webhooks;
+
+/// The subscriptions, shared by notifier, request handler and metrics.
+pub type SharedRegister = Arc<Mutex<Register>>;
+
+pub(crate) fn held(register: &SharedRegister) -> MutexGuard<'_, Register> {
+    // The register is a copy of the stream's content: after a panic elsewhere it is at worst out of date.
+    register.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// All subscriptions by name.
 #[derive(Debug, Default)]
 pub struct Register {
     lines: BTreeMap<SubscriptionName, Line>,
     reserved: Reserved,
+    /// The gateways that ask for notices of webhooks.
+    gateways: AskingGateways,
     /// True once everything that the stream held at the start is read.
     known: bool,
 }
@@ -49,6 +61,8 @@ pub struct Line {
     pub notice_revision: u64,
     /// The notice's LEDGER, if it is the current one.
     pub notice_ledger: Option<Origin>,
+    /// Since when, at least, its webhook has a notice to deliver.
+    pub(crate) waits_since: Option<Timestamp>,
     /// When this process last published a notice to it, or read one.
     pub told_at: Option<Instant>,
     /// Since when another process has published more than this process has read, or LEDGER was last seen to
@@ -91,6 +105,7 @@ impl Register {
             }
             NoticeKind::Notice => line.apply_notice(entry, ledger),
         };
+        line.update_waiting(entry.stored_at);
         due.then_some(name)
     }
 
@@ -113,7 +128,7 @@ impl Register {
 
     /// Forgets everything: the stream is another one now.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { gateways: std::mem::take(&mut self.gateways), ..Self::default() };
     }
 
     /// Marks the stream's initial content as read.
@@ -162,73 +177,6 @@ impl Register {
     /// Releases a reserved name that was not stored.
     pub fn release(&mut self, name: &SubscriptionName) {
         self.reserved.remove(name);
-    }
-
-    /// Webhooks that have not ended, with the number of the newest notice.
-    fn live_webhooks(&self) -> impl Iterator<Item = (&SubscriptionName, &SubscriptionRecord, u64)> {
-        self.lines.iter().filter_map(|(name, line)| {
-            let record = line.record.as_ref().filter(|record| record.webhook.is_some())?;
-            Some((name, record, line.last.map_or(0, |told| told.number)))
-        })
-    }
-
-    /// Webhooks that deliver nothing any more.
-    pub(crate) fn disabled_webhooks(&self) -> usize {
-        let is_disabled = |record: &SubscriptionRecord| {
-            record.webhook.as_ref().is_some_and(|webhook| webhook.progress.disabled_at.is_some())
-        };
-        self.live_webhooks().filter(|(_, record, _)| is_disabled(record)).count()
-    }
-
-    /// Refuses one more webhook than there may be; the one of this name counts as new.
-    ///
-    /// # Errors
-    /// The bound, for the requester.
-    pub(crate) fn check_webhooks(&self, name: &SubscriptionName) -> Result<(), ErrorBody> {
-        let others = self.live_webhooks().filter(|(other, ..)| *other != name).count();
-        if others < WEBHOOKS_MAX {
-            return Ok(());
-        }
-        let message = format!("there are {others} webhooks, and no more may be; remove one first");
-        Err(ErrorBody { code: ErrorCode::Conflict, message })
-    }
-
-    /// Webhooks after a name, in order, and whether there are more.
-    pub(crate) fn webhooks(
-        &self,
-        after: Option<&SubscriptionName>,
-        limit: usize,
-    ) -> (Vec<WebhookLine>, bool) {
-        let live = self.live_webhooks().filter(|(name, ..)| after.is_none_or(|after| *name > after));
-        let mut lines = live.filter_map(|(_, record, told)| webhooks::line(record, told));
-        let page: Vec<_> = lines.by_ref().take(limit).collect();
-        (page, lines.next().is_some())
-    }
-
-    /// Webhooks with a notice to deliver: first those that do not fail, of these first those that have waited longest.
-    pub(crate) fn due_webhooks(
-        &self,
-        skip_failing: bool,
-        limit: usize,
-        now: Timestamp,
-    ) -> Vec<SubscriptionName> {
-        let due = self.live_webhooks().filter(|(_, record, told)| webhooks::is_due(record, *told, now));
-        let rank = |record: &SubscriptionRecord| {
-            let webhook = record.webhook.as_ref();
-            webhook.map_or((0, now), |webhook| (webhook.progress.failures, webhook.stored_at))
-        };
-        let mut due: Vec<_> = due.map(|(name, record, _)| (rank(record), name)).collect();
-        due.retain(|((failures, _), _)| !skip_failing || *failures == 0);
-        due.sort_unstable();
-        due.into_iter().take(limit).map(|(_, name)| name.clone()).collect()
-    }
-
-    /// A webhook whose record must be stored again.
-    pub(crate) fn webhook_to_renew(&self, now: Timestamp) -> Option<SubscriptionName> {
-        let is_due = |record: &SubscriptionRecord| {
-            record.webhook.as_ref().is_some_and(|webhook| webhooks::is_renewal_due(webhook, now))
-        };
-        self.live_webhooks().find(|(_, record, _)| is_due(record)).map(|(name, ..)| name.clone())
     }
 
     /// Subscriptions after a name that a requester may see, in order, and whether there are more.
@@ -313,7 +261,7 @@ impl Line {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use bytes::Bytes;
     use muster_contract::decode::to_bytes;
     use muster_contract::notify::{
@@ -346,7 +294,8 @@ mod tests {
     }
 
     fn entry(kind: NoticeKind, revision: u64, value: Result<Bytes, NoticeAbsence>) -> NoticeEntry {
-        NoticeEntry { kind, name: "a".to_owned(), value, revision, pending: 0 }
+        let stored_at = Timestamp::UNIX_EPOCH;
+        NoticeEntry { kind, name: "a".to_owned(), value, revision, stored_at, pending: 0 }
     }
 
     #[test]
@@ -406,8 +355,10 @@ mod tests {
             owner: owner_of(requester),
             webhook: None,
         };
-        let value = Ok(to_bytes(&record).into());
-        NoticeEntry { kind: NoticeKind::Subscription, name: name.to_owned(), value, revision, pending: 0 }
+        NoticeEntry {
+            name: name.to_owned(),
+            ..entry(NoticeKind::Subscription, revision, Ok(to_bytes(&record).into()))
+        }
     }
 
     /// Subscribes as long as the requester may; how often that went.

@@ -1,11 +1,11 @@
 //! Handles the requests about webhooks (`muster.notify.webhook-*`): operators register, list and remove webhooks through a gateway,
-//! and gateways claim deliveries and report their results. [`crate::webhooks`] decides.
+//! and gateways claim deliveries, report their results, and say whose right was revoked. [`crate::webhooks`] decides.
 
 use muster_bus::{PublishErrorKind, Requester, Role};
 use muster_contract::notify::{
-    LEASE_MAX_SECONDS, Subscription, SubscriptionAnswer, SubscriptionsQuery, UnsubscribeRequest,
-    WEBHOOK_GATEWAY_BYTES_MAX, WebhookDelivery, WebhookDueAnswer, WebhookDueQuery, WebhookLine,
-    WebhookRequest, WebhookResultRequest, WebhooksAnswer,
+    LEASE_MAX_SECONDS, RevokedOwner, SealedWebhook, Subscription, SubscriptionAnswer, SubscriptionsQuery,
+    UnsubscribeRequest, Webhook, WebhookDelivery, WebhookDueAnswer, WebhookDueQuery, WebhookLine,
+    WebhookRequest, WebhookResultRequest, WebhookRevokeAnswer, WebhookRevokeRequest, WebhooksAnswer,
 };
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question::{bad, checked_limit};
@@ -15,7 +15,7 @@ use muster_service::clock::{Clock as _, SystemClock};
 use crate::handler::{
     ATTEMPTS_MAX, LINES_MAX, StoredSubscription, SubscriptionHandler, absent, busy, move_on, not_written,
 };
-use crate::notifier::held;
+use crate::register::held;
 use crate::source::NoticeSource;
 use crate::webhooks;
 
@@ -44,7 +44,8 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         may_manage(requester)?;
         let limit = checked_limit(request.limit)?.min(LINES_MAX);
         self.known().await?;
-        let (webhooks, more) = held(&self.register).webhooks(request.after.as_ref(), limit);
+        let now = SystemClock.now();
+        let (webhooks, more) = held(&self.register).webhooks(request.after.as_ref(), limit, now);
         let last = webhooks.last().map(|line| line.subscription.name.clone());
         Ok(WebhooksAnswer { webhooks, next: last.filter(|_| more) })
     }
@@ -68,12 +69,12 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         requester: &Requester,
     ) -> Result<WebhookDueAnswer, ErrorBody> {
         may_deliver(requester)?;
-        check_gateway(&query.gateway)?;
+        query.check().map_err(|violation| bad(violation.to_string()))?;
         self.known().await?;
         let now = SystemClock.now();
-        let due = held(&self.register).due_webhooks(query.skip_failing, CLAIMS_MAX, now);
+        let due = held(&self.register).due_webhooks(&query, CLAIMS_MAX, now);
         for name in due {
-            if let Some(delivery) = self.claim(&name, &query.gateway, now).await? {
+            if let Some(delivery) = self.claim(&name, &query, now).await? {
                 return Ok(WebhookDueAnswer { delivery: Some(delivery) });
             }
         }
@@ -85,7 +86,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
     async fn claim(
         &self,
         name: &SubscriptionName,
-        gateway: &str,
+        query: &WebhookDueQuery,
         now: Timestamp,
     ) -> Result<Option<WebhookDelivery>, ErrorBody> {
         let StoredSubscription { record: Some(mut record), revision } = self.held(name).await? else {
@@ -97,12 +98,19 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         if !webhooks::is_due(&record, notice.number, now) {
             return Ok(None);
         }
-        let Some(webhook) = &mut record.webhook else { return Ok(None) };
-        webhooks::claim(webhook, gateway, notice.number, now);
-        let (host, sealed, failures) =
-            (webhook.progress.host.clone(), webhook.sealed.clone(), webhook.progress.failures);
+        let owner = record.owner.as_ref().map(|owner| owner.key.clone());
+        let is_for = |webhook: &&mut Webhook| webhooks::is_for(webhook, owner.as_deref(), query);
+        let Some(webhook) = record.webhook.as_mut().filter(is_for) else { return Ok(None) };
+        webhooks::claim(webhook, &query.gateway, notice.number, now);
+        let (progress, sealed) = (webhook.progress.clone(), webhook.sealed.clone());
         match self.write(&record, revision).await {
-            Ok(()) => Ok(Some(WebhookDelivery { host, sealed, failures, notice })),
+            Ok(()) => Ok(Some(WebhookDelivery {
+                host: progress.host,
+                sealed: SealedWebhook { sealed, key: progress.key },
+                owner,
+                failures: progress.failures,
+                notice,
+            })),
             // Another gateway was faster.
             Err(error) if error.kind == PublishErrorKind::Conflict => Ok(None),
             Err(error) => Err(not_written(&error)),
@@ -128,7 +136,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         requester: &Requester,
     ) -> Result<WebhookLine, ErrorBody> {
         may_deliver(requester)?;
-        check_gateway(&request.gateway)?;
+        request.check().map_err(|violation| bad(violation.to_string()))?;
         let name = &request.name;
         for _ in 0..ATTEMPTS_MAX {
             let StoredSubscription { record, revision } = self.held(name).await?;
@@ -145,6 +153,47 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
             }
             match self.write(&record, revision).await {
                 Ok(()) => return webhooks::line(&record, told).ok_or_else(|| no_webhook(name)),
+                Err(error) if error.kind == PublishErrorKind::Conflict => {}
+                Err(error) => return Err(not_written(&error)),
+            }
+        }
+        Err(busy(name))
+    }
+
+    /// Ends the webhooks of revoked owners. A repeated request ends the others.
+    pub(crate) async fn webhook_revoke(
+        &self,
+        request: WebhookRevokeRequest,
+        requester: &Requester,
+    ) -> Result<WebhookRevokeAnswer, ErrorBody> {
+        may_deliver(requester)?;
+        request.check().map_err(|violation| bad(violation.to_string()))?;
+        self.known().await?;
+        let names = held(&self.register).webhooks_to_end(&request.revoked, SystemClock.now());
+        let mut ended = Vec::new();
+        for name in names {
+            if self.end_webhook(&name, &request.revoked).await? {
+                tracing::info!(webhook = name.as_str(), "ended a webhook: its owner was revoked");
+                ended.push(name);
+            }
+        }
+        Ok(WebhookRevokeAnswer { ended })
+    }
+
+    async fn end_webhook(
+        &self,
+        name: &SubscriptionName,
+        revoked: &[RevokedOwner],
+    ) -> Result<bool, ErrorBody> {
+        for _ in 0..ATTEMPTS_MAX {
+            let StoredSubscription { record: Some(mut record), revision } = self.held(name).await? else {
+                return Ok(false);
+            };
+            if !webhooks::end_revoked(&mut record, revoked, SystemClock.now()) {
+                return Ok(false);
+            }
+            match self.write(&record, revision).await {
+                Ok(()) => return Ok(true),
                 Err(error) if error.kind == PublishErrorKind::Conflict => {}
                 Err(error) => return Err(not_written(&error)),
             }
@@ -172,13 +221,6 @@ fn allowed(is_allowed: bool, rule: &str) -> Result<(), ErrorBody> {
     }
     let message = format!("{rule}: ask with the credentials of such a role");
     Err(ErrorBody { code: ErrorCode::Forbidden, message })
-}
-
-fn check_gateway(name: &str) -> Result<(), ErrorBody> {
-    if (1..=WEBHOOK_GATEWAY_BYTES_MAX).contains(&name.len()) {
-        return Ok(());
-    }
-    Err(bad(format!("gateway: must have 1 to {WEBHOOK_GATEWAY_BYTES_MAX} bytes")))
 }
 
 fn no_webhook(name: &SubscriptionName) -> ErrorBody {
@@ -213,6 +255,5 @@ mod tests {
             assert_eq!(found, (manages, delivers), "{requester:?}");
         }
         assert_eq!(may_manage(&user("V", "viewer")).unwrap_err().code, ErrorCode::Forbidden);
-        assert!(check_gateway("").is_err() && check_gateway(&"g".repeat(65)).is_err());
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use muster_contract::Timestamp;
 use muster_contract::notify::{
-    SubscriptionRecord, WEBHOOK_CLAIM_SECONDS, WEBHOOK_ERROR_BYTES_MAX, Webhook, WebhookClaim, WebhookLine,
-    WebhookProgress, WebhookRequest, WebhookResultRequest, WebhookState,
+    RevokedOwner, SubscriptionRecord, WEBHOOK_CLAIM_SECONDS, WEBHOOK_ERROR_BYTES_MAX, Webhook, WebhookClaim,
+    WebhookDueQuery, WebhookLine, WebhookProgress, WebhookRequest, WebhookResultRequest, WebhookState,
 };
 use muster_contract::state::cut;
 
@@ -20,15 +20,21 @@ const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
 const STORED_AGAIN_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a disabled webhook stays in the list.
 const DISABLED_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// A person may register a webhook so long after the revocation, before every gateway has read of it.
+const REVOCATION_LAG: Duration = Duration::from_secs(60);
+/// The key of a revocation that concerns everybody.
+const EVERYBODY: &str = "*";
 
 /// A webhook that is registered now.
 pub(crate) fn registered(request: &WebhookRequest, now: Timestamp) -> Webhook {
     let progress = WebhookProgress {
         host: request.host.clone(),
+        key: request.sealed.key.clone(),
         give_up_seconds: request.give_up_seconds,
+        registered_at: now,
         ..WebhookProgress::default()
     };
-    Webhook { progress, sealed: request.sealed.clone(), stored_at: now, claim: None }
+    Webhook { progress, sealed: request.sealed.sealed.clone(), stored_at: now, claim: None }
 }
 
 /// Whether a gateway may claim the notice with this number.
@@ -36,8 +42,54 @@ pub(crate) fn is_due(record: &SubscriptionRecord, number: u64, now: Timestamp) -
     let Some(webhook) = &record.webhook else { return false };
     let is_new = number > record.seen.max(record.began);
     let is_time = webhook.progress.next_at.is_none_or(|next| next <= now);
-    let is_free = webhook.claim.as_ref().is_none_or(|claim| claim.until <= now);
-    is_new && is_time && is_free && webhook.progress.disabled_at.is_none()
+    is_new && is_time && !is_claimed(record, now) && webhook.progress.disabled_at.is_none()
+}
+
+/// Whether a gateway delivers now.
+pub(crate) fn is_claimed(record: &SubscriptionRecord, now: Timestamp) -> bool {
+    let claim = record.webhook.as_ref().and_then(|webhook| webhook.claim.as_ref());
+    claim.is_some_and(|claim| claim.until > now)
+}
+
+/// Whether a gateway can open the address of a webhook, and has a place for its delivery.
+pub(crate) fn is_for(webhook: &Webhook, owner: Option<&str>, query: &WebhookDueQuery) -> bool {
+    let WebhookProgress { key, host, failures, .. } = &webhook.progress;
+    query.keys.contains(key)
+        && !(query.skip_failing && *failures > 0)
+        && !query.skip_hosts.contains(host)
+        && owner.is_none_or(|owner| !query.skip_owners.iter().any(|skipped| skipped == owner))
+}
+
+/// Since when a notice of a webhook is due that no gateway has tried to deliver, if it is one; `waits_since` is the time since
+/// which the webhook has a notice to deliver.
+pub(crate) fn untried_since(
+    record: &SubscriptionRecord,
+    number: u64,
+    waits_since: Timestamp,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let Webhook { progress, claim, .. } = record.webhook.as_ref().filter(|_| is_due(record, number, now))?;
+    let claimed = claim.as_ref().map(|claim| claim.until);
+    [progress.next_at, progress.delivered_at, claimed].into_iter().flatten().chain([waits_since]).max()
+}
+
+/// Ends a webhook whose owner's right was revoked after its registration; true if it has ended by this.
+pub(crate) fn end_revoked(record: &mut SubscriptionRecord, revoked: &[RevokedOwner], now: Timestamp) -> bool {
+    let Some((webhook, owner)) = record.webhook.as_mut().zip(record.owner.as_ref()) else { return false };
+    let progress = &mut webhook.progress;
+    let is_it = |revoked: &&RevokedOwner| {
+        (revoked.key == owner.key || revoked.key == EVERYBODY)
+            && progress.registered_at <= after(revoked.at, REVOCATION_LAG)
+    };
+    let Some(revoked) = revoked.iter().find(is_it).filter(|_| progress.owner_revoked_at.is_none()) else {
+        return false;
+    };
+    let name = if owner.name.is_empty() { &owner.key } else { &owner.name };
+    progress.last_error =
+        Some(cut(format!("the right of its owner {name} was revoked"), WEBHOOK_ERROR_BYTES_MAX));
+    (progress.owner_revoked_at, progress.next_at, webhook.claim) = (Some(revoked.at), None, None);
+    progress.disabled_at.get_or_insert(now);
+    true
 }
 
 /// Whether the record must be stored again although nothing has changed.
@@ -86,10 +138,20 @@ pub(crate) fn is_of_claim(webhook: &Webhook, result: &WebhookResultRequest) -> b
 pub(crate) fn record_result(webhook: &mut Webhook, result: &WebhookResultRequest, now: Timestamp) {
     webhook.claim = None;
     let progress = &mut webhook.progress;
+    if let Some(resealed) = &result.resealed {
+        (webhook.sealed, progress.key) = (resealed.sealed.clone(), resealed.key.clone());
+    }
     let Some(error) = &result.error else {
-        let WebhookProgress { host, give_up_seconds, .. } = std::mem::take(progress);
-        *progress =
-            WebhookProgress { host, give_up_seconds, delivered_at: Some(now), ..WebhookProgress::default() };
+        let WebhookProgress { host, key, give_up_seconds, registered_at, .. } = std::mem::take(progress);
+        let delivered_at = Some(now);
+        *progress = WebhookProgress {
+            host,
+            key,
+            give_up_seconds,
+            registered_at,
+            delivered_at,
+            ..WebhookProgress::default()
+        };
         return;
     };
     progress.failures = progress.failures.saturating_add(1);
@@ -116,22 +178,33 @@ fn delay(failures: u64) -> Duration {
 /// A webhook for people.
 pub(crate) fn line(record: &SubscriptionRecord, told: u64) -> Option<WebhookLine> {
     let progress = record.webhook.as_ref()?.progress.clone();
-    let state = match (progress.disabled_at, progress.failures) {
-        (Some(_), _) => WebhookState::Disabled,
-        (None, 0) => WebhookState::Active,
-        (None, _) => WebhookState::Failing,
+    let state = match (progress.owner_revoked_at, progress.disabled_at, progress.failures) {
+        (Some(_), ..) => WebhookState::Ended,
+        (None, Some(_), _) => WebhookState::Disabled,
+        (None, None, 0) => WebhookState::Active,
+        (None, None, _) => WebhookState::Failing,
     };
     let (subscription, owner) = (record.subscription.clone(), record.owner.clone());
-    Some(WebhookLine { subscription, owner, state, seen: record.seen, told, progress })
+    let (untried_since, untried_cause) = (None, None);
+    Some(WebhookLine {
+        subscription,
+        owner,
+        state,
+        seen: record.seen,
+        told,
+        untried_since,
+        untried_cause,
+        progress,
+    })
 }
 
-fn after(time: Timestamp, delay: Duration) -> Timestamp {
+pub(crate) fn after(time: Timestamp, delay: Duration) -> Timestamp {
     time.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::notify::Subscription;
+    use muster_contract::notify::{SealedWebhook, Subscription, SubscriptionOwner};
 
     use super::*;
 
@@ -139,9 +212,13 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    fn sealed(text: &str, key: &str) -> SealedWebhook {
+        SealedWebhook { sealed: text.to_owned(), key: key.to_owned() }
+    }
+
     fn record(give_up_seconds: u64) -> SubscriptionRecord {
         let subscription = Subscription::named("alarms".parse().unwrap());
-        let (host, sealed) = ("hooks.example".to_owned(), "sealed".to_owned());
+        let (host, sealed) = ("hooks.example".to_owned(), sealed("sealed", "01"));
         let request = WebhookRequest { subscription: subscription.clone(), host, sealed, give_up_seconds };
         SubscriptionRecord {
             api_version: Default::default(),
@@ -164,6 +241,7 @@ mod tests {
             error: error.map(str::to_owned),
             gone: false,
             retry_after_seconds: None,
+            resealed: None,
         }
     }
 
@@ -194,7 +272,7 @@ mod tests {
             &WebhookRequest {
                 subscription: record.subscription.clone(),
                 host: "other.example".to_owned(),
-                sealed: "other".to_owned(),
+                sealed: sealed("other", "02"),
                 give_up_seconds: 60,
             },
             at(33),
@@ -262,5 +340,66 @@ mod tests {
         record_result(webhook, &result(4, Some(&"é".repeat(500))), at(1));
         assert!(webhook.progress.last_error.as_ref().unwrap().len() <= WEBHOOK_ERROR_BYTES_MAX);
         assert_eq!(line(&record, 4).unwrap().state, WebhookState::Failing);
+    }
+
+    #[test]
+    fn an_untried_notice_waits_since_the_last_try_could_have_been() {
+        let mut record = record(60);
+        let untried = |record: &SubscriptionRecord, now| untried_since(record, 4, at(10), at(now));
+        assert_eq!(untried(&record, 99), Some(at(10)), "nobody has tried it");
+        assert_eq!(untried_since(&record, 3, at(10), at(99)), None, "there is nothing to deliver");
+        let webhook = record.webhook.as_mut().unwrap();
+        claim(webhook, "g1", 4, at(20));
+        assert_eq!(untried(&record, 21), None, "a gateway tries it");
+        assert_eq!(untried(&record, 99), Some(at(50)), "the claim has ended");
+        assert!(fail(record.webhook.as_mut().unwrap(), 60, None).is_some());
+        assert_eq!((untried(&record, 61), untried(&record, 99)), (None, Some(at(62))), "by its delay");
+        record_result(record.webhook.as_mut().unwrap(), &result(3, None), at(70));
+        assert_eq!(untried(&record, 99), Some(at(70)), "an older one was delivered then");
+    }
+
+    #[test]
+    fn a_result_may_bring_the_address_sealed_anew() {
+        let mut record = record(60);
+        let webhook = record.webhook.as_mut().unwrap();
+        for error in [None, Some("status 500")] {
+            let resealed = Some(sealed("anew", "02"));
+            record_result(webhook, &WebhookResultRequest { resealed, ..result(4, error) }, at(1));
+            assert_eq!((webhook.sealed.as_str(), webhook.progress.key.as_str()), ("anew", "02"));
+            assert_eq!(webhook.progress.registered_at, at(0));
+        }
+    }
+
+    #[test]
+    fn a_webhook_ends_with_the_right_of_its_owner() {
+        let revoked = |key: &str, second| [RevokedOwner { key: key.to_owned(), at: at(second) }];
+        let owned = |registered| {
+            let mut record = record(60);
+            record.owner = Some(SubscriptionOwner { key: "UANNA".to_owned(), name: "anna".to_owned() });
+            record.webhook.as_mut().unwrap().progress.registered_at = at(registered);
+            record
+        };
+        for (key, second, registered, ends) in [
+            ("UANNA", 100, 50, true),
+            ("UANNA", 100, 150, true),
+            ("UANNA", 100, 161, false),
+            ("UBOB", 100, 50, false),
+            ("*", 100, 50, true),
+        ] {
+            let mut record = owned(registered);
+            assert_eq!(end_revoked(&mut record, &revoked(key, second), at(200)), ends, "{key} {registered}");
+            assert_eq!(is_due(&record, 4, at(300)), !ends);
+            assert!(!end_revoked(&mut record, &revoked(key, second), at(201)), "once");
+        }
+        let mut record = owned(50);
+        claim(record.webhook.as_mut().unwrap(), "g1", 4, at(199));
+        assert!(end_revoked(&mut record, &revoked("UANNA", 100), at(200)));
+        assert!(!is_of_claim(record.webhook.as_ref().unwrap(), &result(4, None)), "its result is late");
+        let shown = line(&record, 4).unwrap();
+        assert_eq!((shown.state, shown.progress.disabled_at), (WebhookState::Ended, Some(at(200))));
+        assert!(shown.progress.last_error.unwrap().contains("anna was revoked"));
+        assert_eq!(kept_for(record.webhook.as_ref().unwrap()), Some(DISABLED_KEPT));
+        let mut nobodys = super::tests::record(60);
+        assert!(!end_revoked(&mut nobodys, &revoked("*", 100), at(200)), "it has no owner");
     }
 }

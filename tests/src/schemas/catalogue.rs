@@ -19,7 +19,8 @@ use muster_contract::incident::{IncidentAnswer, IncidentRequest, IncidentsAnswer
 use muster_contract::notify::{
     ConfirmRequest, ContentQuery, MissedAnswer, MissedQuery, Notice, NoticeContent, Subscription,
     SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
-    WebhookDueAnswer, WebhookDueQuery, WebhookLine, WebhookRequest, WebhookResultRequest, WebhooksAnswer,
+    WebhookDueAnswer, WebhookDueQuery, WebhookLine, WebhookRequest, WebhookResultRequest,
+    WebhookRevokeAnswer, WebhookRevokeRequest, WebhooksAnswer,
 };
 use muster_contract::packed::ReportBatch;
 use muster_contract::parts::{HubList, PartsAnswer, PartsQuery};
@@ -96,7 +97,7 @@ pub const DOCUMENTS: [Shape; 24] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 52] = [
+pub const MESSAGES: [Shape; 54] = [
     message::<CheckRequest>("CheckRequest"),
     message::<CheckAnswer>("CheckAnswer"),
     request::<IncidentRequest>("IncidentRequest"),
@@ -134,6 +135,8 @@ pub const MESSAGES: [Shape; 52] = [
     message::<WebhookDueAnswer>("WebhookDueAnswer"),
     request::<WebhookResultRequest>("WebhookResultRequest"),
     message::<WebhookLine>("WebhookLine"),
+    request::<WebhookRevokeRequest>("WebhookRevokeRequest"),
+    message::<WebhookRevokeAnswer>("WebhookRevokeAnswer"),
     message::<ErrorReply>("ErrorReply"),
     request::<ApplyRequest>("ApplyRequest"),
     request::<RemoveRequest>("RemoveRequest"),

@@ -20,6 +20,7 @@ mod pages;
 mod receiver;
 mod rest;
 mod rollouts;
+mod webhook_rules;
 mod webhooks;
 
 use std::net::SocketAddr;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use muster_tests::tls::certified;
 use rustls::ServerConfig;
@@ -11,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 /// The path that never answers.
@@ -21,6 +24,10 @@ pub(super) const REDIRECT: &str = "/redirect";
 pub(super) const ELSEWHERE: &str = "/elsewhere";
 /// The path that fails.
 pub(super) const FAILS: &str = "/fails";
+/// The path that answers late.
+pub(super) const LATE: &str = "/late";
+/// The delay of its answer.
+const LATE_AFTER: Duration = Duration::from_secs(4);
 /// The path that wants no more events.
 pub(super) const GONE: &str = "/gone";
 
@@ -36,7 +43,16 @@ pub(super) struct Received {
 pub(super) struct Receiver {
     port: u16,
     authority: PathBuf,
-    received: Arc<Mutex<Vec<Received>>>,
+    state: Arc<State>,
+}
+
+/// What connections share.
+#[derive(Default)]
+struct State {
+    received: Mutex<Vec<Received>>,
+    /// Requests that wait for their answers, now and at most.
+    waiting: AtomicUsize,
+    waiting_max: AtomicUsize,
 }
 
 impl Received {
@@ -63,6 +79,15 @@ impl Receiver {
         let folder = dir.join("receiver");
         std::fs::create_dir_all(&folder).unwrap();
         let (authority, _) = certified(&folder);
+        Self::serve_from(&folder, authority).await
+    }
+
+    /// Starts another one with the same certificate, at another port.
+    pub(super) async fn another(&self) -> Self {
+        Self::serve_from(self.authority.parent().unwrap(), self.authority.clone()).await
+    }
+
+    async fn serve_from(folder: &Path, authority: PathBuf) -> Self {
         let certificate = CertificateDer::from_pem_file(folder.join("cert.pem")).unwrap();
         let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -75,14 +100,14 @@ impl Receiver {
         let (acceptor, listener) =
             (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let port = listener.local_addr().unwrap().port();
-        let received = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&received);
+        let state = Arc::<State>::default();
+        let kept = Arc::clone(&state);
         tokio::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
                 tokio::spawn(serve(acceptor.clone(), tcp, Arc::clone(&kept)));
             }
         });
-        Self { port, authority, received }
+        Self { port, authority, state }
     }
 
     /// The certificate of its authority.
@@ -97,7 +122,12 @@ impl Receiver {
 
     /// All requests.
     pub(super) fn all(&self) -> Vec<Received> {
-        self.received.lock().unwrap().clone()
+        self.state.received.lock().unwrap().clone()
+    }
+
+    /// The most requests that waited for their answers at once.
+    pub(super) fn waiting_max(&self) -> usize {
+        self.state.waiting_max.load(Ordering::SeqCst)
     }
 
     /// The requests to a path.
@@ -111,7 +141,7 @@ impl Receiver {
     }
 }
 
-async fn serve(acceptor: TlsAcceptor, tcp: TcpStream, received: Arc<Mutex<Vec<Received>>>) {
+async fn serve(acceptor: TlsAcceptor, tcp: TcpStream, state: Arc<State>) {
     let Ok(mut stream) = acceptor.accept(tcp).await else { return };
     let (mut bytes, mut part) = (Vec::new(), vec![0; 16 * 1024]);
     let request = loop {
@@ -124,12 +154,19 @@ async fn serve(acceptor: TlsAcceptor, tcp: TcpStream, received: Arc<Mutex<Vec<Re
         }
     };
     let path = request.path.clone();
-    received.lock().unwrap().push(request);
+    state.received.lock().unwrap().push(request);
     let answer = match path.as_str() {
         SLOW => {
             // The client gives up, or dies.
             let _ = stream.read(&mut part).await;
             return;
+        }
+        LATE => {
+            let waiting = state.waiting.fetch_add(1, Ordering::SeqCst) + 1;
+            state.waiting_max.fetch_max(waiting, Ordering::SeqCst);
+            sleep(LATE_AFTER).await;
+            state.waiting.fetch_sub(1, Ordering::SeqCst);
+            "204 No Content".to_owned()
         }
         REDIRECT => format!("302 Found\r\nLocation: {ELSEWHERE}"),
         FAILS => "500 Internal Server Error".to_owned(),

@@ -20,23 +20,28 @@ use super::receiver::{ELSEWHERE, FAILS, GONE, REDIRECT, Received, Receiver, SLOW
 use super::{DEVICES, GATEWAY, start_gateway_as};
 
 /// The path of a receiver that answers.
-const WORKS: &str = "/T0/path-of-a-token";
+pub(super) const WORKS: &str = "/T0/path-of-a-token";
 /// Longest time until another gateway takes a claimed notice over, on a loaded machine.
-const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(90);
+pub(super) const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(90);
 
 /// Settings of a gateway that delivers to this receiver.
-fn settings<'a>(key: &'a str, receiver: &'a Receiver) -> [&'a str; 6] {
+pub(super) fn settings<'a>(key: &'a str, receiver: &'a Receiver) -> [&'a str; 6] {
     ["--webhook-key", key, "--webhook-ca", receiver.authority(), "--webhook-allow", "localhost"]
 }
 
 fn key_file(dir: &Path) -> String {
-    let file = dir.join("webhook.key");
-    std::fs::write(&file, KEY).unwrap();
+    keys_file(dir, "webhook.key", &[KEY])
+}
+
+/// A file with these keys.
+pub(super) fn keys_file(dir: &Path, name: &str, keys: &[&str]) -> String {
+    let file = dir.join(name);
+    std::fs::write(&file, keys.join("\n")).unwrap();
     file.display().to_string()
 }
 
 /// A system with two devices that run `web`, a receiver, and a gateway that delivers.
-async fn delivering() -> (System, Receiver, SocketAddr) {
+pub(super) async fn delivering() -> (System, Receiver, SocketAddr) {
     let mut system = System::start().await;
     story::settled(&mut system, &DEVICES, "web").await;
     let (receiver, key) = (Receiver::start(system.dir()).await, key_file(system.dir()));
@@ -44,7 +49,7 @@ async fn delivering() -> (System, Receiver, SocketAddr) {
     (system, receiver, addr)
 }
 
-async fn change(addr: SocketAddr, head: &str, headers: &str, body: &str) -> Answer {
+pub(super) async fn change(addr: SocketAddr, head: &str, headers: &str, body: &str) -> Answer {
     let length = body.len();
     let request = format!(
         "{head} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\nContent-Type: application/json\r\n{headers}\
@@ -57,13 +62,13 @@ async fn register(addr: SocketAddr, fields: Value) -> Answer {
     change(addr, "POST /api/v1/webhooks", "", &fields.to_string()).await
 }
 
-async fn registered(addr: SocketAddr, fields: Value) -> String {
+pub(super) async fn registered(addr: SocketAddr, fields: Value) -> String {
     let answer = register(addr, fields).await;
     assert_eq!(answer.status, 201, "{answer:?}");
     answer.json()["secret"].as_str().unwrap().to_owned()
 }
 
-async fn listed(addr: SocketAddr, name: &str) -> Value {
+pub(super) async fn listed(addr: SocketAddr, name: &str) -> Value {
     let list = get(addr, "/api/v1/webhooks").await.unwrap().json();
     let all = list["webhooks"].as_array().cloned().unwrap_or_default();
     all.into_iter().find(|webhook| webhook["subscription"]["name"] == name).unwrap_or_default()
@@ -74,7 +79,7 @@ async fn in_state(addr: SocketAddr, name: &str, state: &str) -> Value {
     until(state, async || listed(addr, name).await, |webhook| webhook["state"] == state).await
 }
 
-fn assert_signed(received: &Received, secret: &str) {
+pub(super) fn assert_signed(received: &Received, secret: &str) {
     let signature = received.header("muster-signature").unwrap();
     let time = signature.strip_prefix("t=").unwrap().split(',').next().unwrap().parse().unwrap();
     assert_eq!(signature, timed(secret.as_bytes(), time, received.body.as_bytes()));

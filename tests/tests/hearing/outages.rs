@@ -201,6 +201,7 @@ const REFUSED: [&str; 14] = [
     "muster.notify.webhook-remove",
     "muster.notify.webhook-due",
     "muster.notify.webhook-result",
+    "muster.notify.webhook-revoke",
 ];
 
 /// The lag that an answer names; none where there is no answer.

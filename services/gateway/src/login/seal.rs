@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use data_encoding::{BASE64, BASE64URL_NOPAD};
+use muster_contract::notify::{WEBHOOK_KEY_DIGITS, WEBHOOK_KEYS_MAX};
+use muster_webhook::signature::hex_hmac;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::Serialize;
@@ -15,7 +17,9 @@ use super::file::{ReadFileError, read_file};
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
 /// Most keys of a file: the one in use, and older ones.
-const KEYS_MAX: usize = 4;
+const KEYS_MAX: usize = WEBHOOK_KEYS_MAX;
+/// The text whose HMAC by a key is the id of that key.
+const ID_LABEL: &[u8] = b"muster key id";
 /// Longest sealed text in bytes.
 const SEALED_BYTES_MAX: usize = 4096;
 
@@ -70,6 +74,8 @@ pub enum KeyFileError {
 pub(crate) struct Sealer {
     /// The first key seals, all open.
     keys: Vec<LessSafeKey>,
+    /// The id of each key, by which others name it without knowing it.
+    ids: Vec<String>,
     random: SystemRandom,
 }
 
@@ -93,11 +99,17 @@ impl Sealer {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let key = |line: &str| {
             let bytes = BASE64.decode(line.as_bytes()).ok().filter(|bytes| bytes.len() == KEY_BYTES)?;
-            Some(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &bytes).ok()?))
+            let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &bytes).ok()?);
+            Some((key, hex_hmac(&bytes, &[ID_LABEL]).chars().take(WEBHOOK_KEY_DIGITS).collect()))
         };
-        let keys = lines.map(key).collect::<Option<Vec<_>>>()?;
+        let (keys, ids): (Vec<_>, _) = lines.map(key).collect::<Option<Vec<_>>>()?.into_iter().unzip();
         let is_usable = (1..=KEYS_MAX).contains(&keys.len());
-        is_usable.then(|| Self { keys, random: SystemRandom::new() })
+        is_usable.then(|| Self { keys, ids, random: SystemRandom::new() })
+    }
+
+    /// The ids of the keys, in the order of the file.
+    pub(crate) fn key_ids(&self) -> &[String] {
+        &self.ids
     }
 
     /// Seals a value; `None` if the system gives no random numbers.
@@ -112,16 +124,21 @@ impl Sealer {
 
     /// Opens a sealed value; `None` if no key of the file sealed it for this purpose.
     pub(crate) fn open<T: DeserializeOwned>(&self, purpose: Purpose, text: &str) -> Option<T> {
+        self.open_with(purpose, text).map(|(value, _)| value)
+    }
+
+    /// The same with the place of the key in the file.
+    pub(crate) fn open_with<T: DeserializeOwned>(&self, purpose: Purpose, text: &str) -> Option<(T, usize)> {
         if text.len() > SEALED_BYTES_MAX {
             return None;
         }
         let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
         let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>()?;
-        self.keys.iter().find_map(|key| {
+        self.keys.iter().enumerate().find_map(|(place, key)| {
             let mut sealed = sealed.to_vec();
             let nonce = Nonce::assume_unique_for_key(*nonce);
             let opened = key.open_in_place(nonce, Aad::from(purpose.label()), &mut sealed).ok()?;
-            serde_json::from_slice(opened).ok()
+            serde_json::from_slice(opened).ok().map(|value| (value, place))
         })
     }
 
@@ -142,7 +159,12 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn sealer(byte: u8) -> Sealer {
-        Sealer::of(&key(byte)).unwrap()
+        sealer_of(&[byte])
+    }
+
+    /// A sealer with a key of each byte.
+    pub(crate) fn sealer_of(bytes: &[u8]) -> Sealer {
+        Sealer::of(&bytes.iter().map(|byte| key(*byte) + "\n").collect::<String>()).unwrap()
     }
 
     #[test]
@@ -175,6 +197,10 @@ pub(crate) mod tests {
         assert_eq!(both.open::<u8>(Purpose::Session, &sealed), Some(7));
         let newer = both.seal(Purpose::Session, &8).unwrap();
         assert_eq!(sealer(1).open::<u8>(Purpose::Session, &newer), None);
+        let places = [&sealed, &newer].map(|text| both.open_with::<u8>(Purpose::Session, text).unwrap().1);
+        assert_eq!(places, [1, 0]);
+        let (old, new) = (sealer(1).key_ids()[0].clone(), sealer(2).key_ids()[0].clone());
+        assert_eq!(both.key_ids(), [new, old], "a key has the same id in every file");
         for bad in ["", "\n", "AAAA", "not base64", &key(1).repeat(2)] {
             assert!(Sealer::of(bad).is_none(), "{bad}");
         }

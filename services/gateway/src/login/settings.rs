@@ -25,8 +25,8 @@ pub(crate) struct LoginArgs {
     #[arg(long, env = "MUSTER_SESSION", value_name = "TIME", default_value = "8h")]
     session: String,
 
-    /// The nats-server.conf that `muster auth` writes, or a copy: people whom it revokes lose their sessions. Without it a
-    /// session of a revoked person lasts until its end
+    /// The nats-server.conf that `muster auth` writes, or a copy: people whom it revokes lose their sessions and webhooks. Without
+    /// it a session of a revoked person lasts until its end
     #[arg(long, env = "MUSTER_REVOCATIONS", value_name = "FILE")]
     revocations: Option<String>,
 
@@ -64,6 +64,11 @@ impl LoginArgs {
     /// Whether people log in.
     pub(crate) const fn is_set(&self) -> bool {
         self.session_key.is_some()
+    }
+
+    /// Whether people log in and nothing says whose right is revoked.
+    pub(crate) const fn knows_no_revocations(&self) -> bool {
+        self.is_set() && self.revocations.is_none()
     }
 
     /// The checked settings: `Some(None)` without a login, `None` if one was refused.

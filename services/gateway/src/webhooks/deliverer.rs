@@ -1,35 +1,31 @@
 //! Delivers due notices. It claims one notice at a time from the hub, posts it, and reports the result; the hub decides about
 //! retries.
 //!
-//! A gateway that dies after a delivery has not reported it: once its claim ends, another gateway posts the event again with the
-//! same id. A receiver that fails occupies one of few places of its kind, so others do not wait for it.
+//! A gateway gets notices of webhooks alone that it can open, and for which it has a place ([`super::places`]). A gateway that dies
+//! after a delivery has not reported it: once its claim ends, another gateway posts the event again with the same id.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_client::ask::{AskError, Hub};
 use muster_contract::notify::{
-    WEBHOOK_CLAIM_SECONDS, WebhookDelivery, WebhookDueAnswer, WebhookDueQuery, WebhookLine,
+    SealedWebhook, WEBHOOK_CLAIM_SECONDS, WebhookDelivery, WebhookDueAnswer, WebhookDueQuery, WebhookLine,
     WebhookResultRequest, WebhookState,
 };
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_webhook::Answer;
 use muster_webhook::signature::{SIGNATURE, timed};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Target, Webhooks, event};
+use super::places::{Places, Skipped};
+use super::{OpenedTarget, Target, Webhooks, event};
 use crate::metrics::Metrics;
 
 /// Time for a whole delivery, from the name's lookup to the status of the answer.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Deliveries at once.
-const DELIVERIES_MAX: usize = 64;
-/// Most of them to receivers whose last delivery failed.
-const FAILING_MAX: usize = 16;
 /// Interval of questions while nothing is due.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The same while the hub does not answer or refuses.
@@ -49,7 +45,6 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(8);
 const _: () = assert!(
     ANSWER_WITHIN.as_secs() + DELIVERY_TIMEOUT.as_secs() + REPORT_TIMEOUT.as_secs() < WEBHOOK_CLAIM_SECONDS
 );
-const _: () = assert!(2 * FAILING_MAX <= DELIVERIES_MAX);
 
 /// Delivers due notices. Clones share everything.
 #[derive(Clone)]
@@ -69,6 +64,7 @@ struct Outcome {
     error: Option<String>,
     gone: bool,
     retry_after_seconds: Option<u64>,
+    resealed: Option<SealedWebhook>,
 }
 
 impl Deliverer {
@@ -86,19 +82,17 @@ impl Deliverer {
 
     /// Delivers until `stop`, and finishes the deliveries that are under way then.
     pub async fn run(self, stop: CancellationToken) {
-        let (mut deliveries, mut is_refused) = (JoinSet::new(), false);
-        let failing = Arc::new(Semaphore::new(FAILING_MAX));
+        let (mut deliveries, mut is_refused, places) = (JoinSet::new(), false, Places::default());
         while !stop.is_cancelled() {
             let mut delay = ASK_EVERY;
-            while deliveries.len() < DELIVERIES_MAX && !stop.is_cancelled() {
-                match self.due(failing.available_permits() == 0).await {
+            while !places.are_taken() && !stop.is_cancelled() {
+                match self.due(places.skipped()).await {
                     Ok(Some(delivery)) => {
-                        let permit = (delivery.failures > 0).then(|| failing.clone().try_acquire_owned());
+                        let place = places.take(&delivery);
                         let delivering = self.clone().deliver(delivery);
-                        // The permit returns also if the delivery panics.
                         deliveries.spawn(async move {
-                            let _permit = permit;
                             delivering.await;
+                            drop(place);
                         });
                     }
                     Ok(None) => {
@@ -123,8 +117,14 @@ impl Deliverer {
         while deliveries.join_next().await.is_some() {}
     }
 
-    async fn due(&self, skip_failing: bool) -> Result<Option<WebhookDelivery>, AskError> {
-        let query = WebhookDueQuery { gateway: self.gateway.clone(), skip_failing };
+    async fn due(&self, skipped: Skipped) -> Result<Option<WebhookDelivery>, AskError> {
+        let query = WebhookDueQuery {
+            gateway: self.gateway.clone(),
+            keys: self.webhooks.keys().to_vec(),
+            skip_failing: skipped.failing,
+            skip_hosts: skipped.hosts,
+            skip_owners: skipped.owners,
+        };
         let answer = self.hub.notify("webhook-due", &query).await?;
         let answer: WebhookDueAnswer = serde_json::from_value(answer).map_err(AskError::Misunderstood)?;
         Ok(answer.delivery)
@@ -148,16 +148,16 @@ impl Deliverer {
     }
 
     async fn attempt(&self, delivery: &WebhookDelivery) -> Outcome {
-        let Some(target) = self.webhooks.target(&delivery.sealed) else {
-            return Outcome::failed(
-                "the --webhook-key of this gateway does not open its address; register it again",
-            );
+        // A gateway gets what one of its keys has sealed, so this text was altered.
+        let Some(OpenedTarget { target, resealed }) = self.webhooks.open_target(&delivery.sealed) else {
+            return Outcome::failed("the sealed address is damaged; register the webhook again");
         };
-        match timeout(DELIVERY_TIMEOUT, self.post(delivery, &target)).await {
+        let outcome = match timeout(DELIVERY_TIMEOUT, self.post(delivery, &target)).await {
             Ok(Ok(answer)) => Outcome::of(&answer),
             Ok(Err(error)) => Outcome::failed(&error),
             Err(_) => Outcome::failed(&format!("no answer within {DELIVERY_TIMEOUT:?}")),
-        }
+        };
+        Outcome { resealed, ..outcome }
     }
 
     async fn post(&self, delivery: &WebhookDelivery, target: &Target) -> Result<Answer, String> {
@@ -168,10 +168,11 @@ impl Deliverer {
     }
 
     async fn report(&self, delivery: &WebhookDelivery, outcome: Outcome) {
-        let Outcome { error, gone, retry_after_seconds } = outcome;
+        let Outcome { error, gone, retry_after_seconds, resealed } = outcome;
         let (name, number) = (delivery.notice.name.clone(), delivery.notice.number);
         let gateway = self.gateway.clone();
-        let result = WebhookResultRequest { name, number, gateway, error, gone, retry_after_seconds };
+        let result =
+            WebhookResultRequest { name, number, gateway, error, gone, retry_after_seconds, resealed };
         for attempt in 1..=REPORTS_MAX {
             match self.hub.notify("webhook-result", &result).await {
                 Ok(answer) => return log_disabled(answer),
@@ -206,7 +207,8 @@ impl Outcome {
             status @ 300..=399 => format!("the answer has status {status}; redirects are not followed"),
             status => format!("the answer has status {status}"),
         };
-        Self { error: Some(error), gone: answer.status == GONE, retry_after_seconds: answer.retry_after }
+        let (gone, retry_after_seconds) = (answer.status == GONE, answer.retry_after);
+        Self { error: Some(error), gone, retry_after_seconds, resealed: None }
     }
 }
 

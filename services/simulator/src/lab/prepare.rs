@@ -1,10 +1,14 @@
 //! Creates the files that the containers need before they start, each once and in this order: keys and rights by
-//! `muster auth init`, a certificate, nats-server's configuration, the files for devices that speak Margo's API, all
-//! credentials, the repository.
+//! `muster auth init`, a certificate, nats-server's configuration, the files for devices that speak Margo's API, the
+//! gateway's key of webhooks, all credentials, the repository.
 //!
 //! A step is done once its last file exists; an interrupted one is repeated.
 
+use std::path::Path;
+
+use data_encoding::BASE64;
 use muster_identity::Role;
+use ring::rand::{SecureRandom as _, SystemRandom};
 
 use super::files::{ACCOUNTS, PUBLIC, SECRET, certify, copy};
 use super::{Lab, devices, fleet, folder, keep, muster, site};
@@ -16,6 +20,9 @@ use crate::repository::Repository;
 const HUB_DATA: &str = "/data/state";
 /// The folder with the prepared files of nats-server, in its container.
 const HUB_FOLDER: &str = "/data/hub";
+/// Bytes of a key that seals webhooks.
+const WEBHOOK_KEY_BYTES: usize = 32;
+
 /// Prepares a lab. Nothing that exists is changed, but for copies of what `muster auth` keeps.
 ///
 /// # Errors
@@ -33,6 +40,7 @@ pub(crate) async fn run_once(config: &Prepare) -> Result<(), Error> {
     certify(&config.names, &lab.hub(), &lab.authority())?;
     site::prepare(config).await?;
     devices::prepare(lab).await?;
+    webhook_key(&lab.webhook_key())?;
     let accounts = lab.auth().join(ACCOUNTS);
     copy(&accounts, &lab.hub().join(ACCOUNTS), PUBLIC)?;
     keep(&lab.hub().join("hub.conf"), &hub_config(!config.sites.is_empty()), PUBLIC)?;
@@ -55,6 +63,20 @@ fn hub_config(with_sites: bool) -> String {
          {sites}\
          include \"{ACCOUNTS}\"\n"
     )
+}
+
+/// Makes the key that seals webhooks, unless it is there. The folder exists where a gateway mounts it.
+fn webhook_key(file: &Path) -> Result<(), Error> {
+    if file.exists() {
+        return Ok(());
+    }
+    folder(file.parent().unwrap_or(file))?;
+    let mut key = [0; WEBHOOK_KEY_BYTES];
+    let random = SystemRandom::new().fill(&mut key);
+    let refused =
+        |_| Error::Prepare { path: file.to_owned(), source: std::io::Error::other("no random bytes") };
+    random.map_err(refused)?;
+    keep(file, &format!("{}\n", BASE64.encode(&key)), SECRET)
 }
 
 /// Copies each role's credentials into the folder of the service that uses them, where that folder exists: a lab mounts
@@ -93,4 +115,23 @@ async fn repository(lab: &Lab) -> Result<(), Error> {
         .map_err(|source| Error::Prepare { path: bare.clone(), source })?;
     tracing::info!(repository = %bare.display(), "made the repository");
     remove()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_key_of_webhooks_is_made_once_and_for_its_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Lab { dir: dir.path().to_owned() }.webhook_key();
+        webhook_key(&file).unwrap();
+        let made = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(BASE64.decode(made.trim().as_bytes()).unwrap().len(), WEBHOOK_KEY_BYTES);
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, SECRET);
+        webhook_key(&file).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), made);
+    }
 }

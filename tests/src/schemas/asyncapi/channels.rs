@@ -479,6 +479,7 @@ const ANSWERS: [&str; 31] = [
     "WebhooksAnswer",
     "WebhookDueAnswer",
     "WebhookLine",
+    "WebhookRevokeAnswer",
     "PublishAnswer",
     "PublisherStatus",
     "TargetsAnswer",

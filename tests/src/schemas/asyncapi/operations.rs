@@ -236,6 +236,7 @@ const REPLIES: [(&str, &str); 36] = [
     ("notifyWebhookRemove", "SubscriptionAnswer"),
     ("notifyWebhookDue", "WebhookDueAnswer"),
     ("notifyWebhookResult", "WebhookLine"),
+    ("notifyWebhookRevoke", "WebhookRevokeAnswer"),
     ("publisherApply", "PublishAnswer"),
     ("publisherRemove", "PublishAnswer"),
     ("publisherRetire", "PublishAnswer"),

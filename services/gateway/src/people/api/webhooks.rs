@@ -8,11 +8,11 @@ use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::{delete, get};
-use muster_client::ask::AskError;
+use muster_client::ask::understood;
+use muster_client::webhooks as client;
 use muster_contract::WebhookUrl;
 use muster_contract::notify::{
-    Subscription, SubscriptionAnswer, SubscriptionsQuery, UnsubscribeRequest,
-    WEBHOOK_GIVE_UP_DEFAULT_SECONDS, WEBHOOKS_MAX, WebhookLine, WebhookRequest, WebhooksAnswer,
+    Subscription, SubscriptionAnswer, WEBHOOK_GIVE_UP_DEFAULT_SECONDS, WebhookLine, WebhookRequest,
 };
 use muster_service::error::chain;
 use schemars::JsonSchema;
@@ -94,7 +94,7 @@ async fn register(State(people): State<People>, request: Request<Body>) -> Resul
         Problem::field(violation.path.trim_start_matches("subscription."), violation.rule)
     })?;
     let answer = people.hub.notify("webhook-register", &request).await?;
-    let answer: SubscriptionAnswer = understood(answer)?;
+    let answer: SubscriptionAnswer = understood(&answer)?;
     let registered = RegisteredWebhook {
         name: answer.name.to_string(),
         host: request.host,
@@ -122,17 +122,8 @@ fn subscription(asked: Map<String, Value>) -> Result<Subscription, Problem> {
 async fn list(State(people): State<People>, request: Request<Body>) -> Result<Response, Problem> {
     let people = people.acting_for(request.extensions());
     Values::read(request.uri().query().unwrap_or_default(), &[])?;
-    let mut list = WebhookList { webhooks: Vec::new() };
-    let mut query = SubscriptionsQuery::default();
-    for _ in 0..=WEBHOOKS_MAX {
-        let page: WebhooksAnswer = understood(people.hub.notify("webhook-list", &query).await?)?;
-        list.webhooks.extend(page.webhooks);
-        if page.next.is_none() {
-            return Ok(document(StatusCode::OK, &list));
-        }
-        query.after = page.next;
-    }
-    Err(AskError::Endless { what: "webhooks" }.into())
+    let list = WebhookList { webhooks: client::list(&people.hub).await? };
+    Ok(document(StatusCode::OK, &list))
 }
 
 async fn remove(
@@ -148,12 +139,7 @@ async fn remove(
     let name = name
         .parse()
         .map_err(|error: muster_contract::LabelError| Problem::field("name", error.to_string()))?;
-    let answer = people.hub.notify("webhook-remove", &UnsubscribeRequest { name }).await?;
-    Ok(document(StatusCode::OK, &answer))
-}
-
-fn understood<T: serde::de::DeserializeOwned>(answer: Value) -> Result<T, Problem> {
-    serde_json::from_value(answer).map_err(|error| AskError::Misunderstood(error).into())
+    Ok(document(StatusCode::OK, &client::remove(&people.hub, name).await?))
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ fn request(name: &'static str, verb: &str, message: &'static [&'static str], abo
 }
 
 /// Requests about webhooks.
-fn of_webhooks() -> [Channel; 5] {
+fn of_webhooks() -> [Channel; 6] {
     [
         request(
             "notifyWebhookRegister",
@@ -97,6 +97,12 @@ fn of_webhooks() -> [Channel; 5] {
             "webhook-result",
             &["WebhookResultRequest"],
             "The outcome of a claimed delivery. A late one changes nothing.",
+        ),
+        request(
+            "notifyWebhookRevoke",
+            "webhook-revoke",
+            &["WebhookRevokeRequest"],
+            "A gateway says whose right was revoked: the hub ends their webhooks.",
         ),
     ]
 }

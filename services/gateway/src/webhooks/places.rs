@@ -1,0 +1,151 @@
+//! Bounds the deliveries that a gateway makes at once: in all, to receivers that fail, to one host, and of one owner. Notices of
+//! those that have taken all their places wait, and the others do not.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use muster_contract::notify::{WEBHOOK_SKIPPED_MAX, WebhookDelivery};
+
+/// Deliveries at once.
+pub(super) const DELIVERIES_MAX: usize = 64;
+/// Most of them to receivers whose last delivery failed.
+const FAILING_MAX: usize = 16;
+/// Most of them to one host.
+const HOST_MAX: usize = 8;
+/// Most of them of one owner.
+const OWNER_MAX: usize = 16;
+
+// Those that fail, or of one owner, leave most places to the others; a query has room for all that wait.
+const _: () = assert!(2 * FAILING_MAX <= DELIVERIES_MAX && 2 * OWNER_MAX <= DELIVERIES_MAX);
+const _: () = assert!(HOST_MAX <= OWNER_MAX && DELIVERIES_MAX / HOST_MAX <= WEBHOOK_SKIPPED_MAX);
+
+/// The places of a gateway. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Places(Arc<Mutex<Taken>>);
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    failing: usize,
+    hosts: BTreeMap<String, usize>,
+    owners: BTreeMap<String, usize>,
+}
+
+/// A taken place. It is free again once this is dropped, also by a panic.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Places,
+    is_failing: bool,
+    host: String,
+    owner: Option<String>,
+}
+
+/// Webhooks for which there is no place now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Skipped {
+    pub failing: bool,
+    pub hosts: Vec<String>,
+    pub owners: Vec<String>,
+}
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is no place for any delivery.
+    pub(super) fn are_taken(&self) -> bool {
+        self.lock().all >= DELIVERIES_MAX
+    }
+
+    /// The webhooks that wait for a place of their own kind.
+    pub(super) fn skipped(&self) -> Skipped {
+        let taken = self.lock();
+        let full = |kind: &BTreeMap<String, usize>, most| {
+            kind.iter().filter(|(_, count)| **count >= most).map(|(name, _)| name.clone()).collect()
+        };
+        Skipped {
+            failing: taken.failing >= FAILING_MAX,
+            hosts: full(&taken.hosts, HOST_MAX),
+            owners: full(&taken.owners, OWNER_MAX),
+        }
+    }
+
+    /// Takes the place of a delivery.
+    pub(super) fn take(&self, delivery: &WebhookDelivery) -> Place {
+        let (host, owner) = (delivery.host.clone(), delivery.owner.clone());
+        let is_failing = delivery.failures > 0;
+        let mut taken = self.lock();
+        taken.all += 1;
+        taken.failing += usize::from(is_failing);
+        *taken.hosts.entry(host.clone()).or_default() += 1;
+        if let Some(owner) = &owner {
+            *taken.owners.entry(owner.clone()).or_default() += 1;
+        }
+        Place { places: self.clone(), is_failing, host, owner }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        taken.all = taken.all.saturating_sub(1);
+        taken.failing = taken.failing.saturating_sub(usize::from(self.is_failing));
+        free(&mut taken.hosts, &self.host);
+        if let Some(owner) = &self.owner {
+            free(&mut taken.owners, owner);
+        }
+    }
+}
+
+fn free(kind: &mut BTreeMap<String, usize>, name: &str) {
+    let Some(count) = kind.get_mut(name) else { return };
+    *count = count.saturating_sub(1);
+    if *count == 0 {
+        kind.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::notify::SealedWebhook;
+    use serde_json::json;
+
+    use super::*;
+
+    fn delivery(host: &str, owner: Option<&str>, failures: u64) -> WebhookDelivery {
+        let notice = json!({
+            "apiVersion": "muster/v1", "kind": "Notice", "name": "alarms", "number": 7, "event": "gone",
+            "asOf": { "ledgerSeq": 9, "at": "2026-11-26T19:00:00Z" },
+            "digest": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        });
+        WebhookDelivery {
+            host: host.to_owned(),
+            sealed: SealedWebhook { sealed: "a".to_owned(), key: "0".repeat(16) },
+            owner: owner.map(str::to_owned),
+            failures,
+            notice: serde_json::from_value(notice).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_host_an_owner_and_failures_leave_places_to_the_others() {
+        let places = Places::default();
+        let mut held: Vec<_> = (0..HOST_MAX).map(|_| places.take(&delivery("slow", None, 0))).collect();
+        let none = Vec::<String>::new();
+        assert_eq!(places.skipped(), Skipped { failing: false, hosts: vec!["slow".into()], owners: none });
+        let of_anna = |at: usize| places.take(&delivery(&format!("h{at}"), Some("anna"), 0));
+        held.extend((0..OWNER_MAX).map(of_anna));
+        assert_eq!(places.skipped().owners, ["anna"]);
+        let failing = |at: usize| places.take(&delivery(&format!("f{at}"), None, 1));
+        held.extend((0..FAILING_MAX).map(failing));
+        assert!(places.skipped().failing && !places.are_taken());
+        held.pop();
+        assert!(!places.skipped().failing, "a place that is dropped is free");
+        held.clear();
+        assert_eq!(places.skipped(), Skipped { failing: false, hosts: vec![], owners: vec![] });
+        assert!(places.lock().hosts.is_empty() && places.lock().owners.is_empty());
+        held.extend((0..DELIVERIES_MAX).map(|at| places.take(&delivery(&format!("h{at}"), None, 0))));
+        assert!(places.are_taken());
+    }
+}
