@@ -343,11 +343,11 @@ fn counted(ledger: &Ledger, more: &Value) -> Box<DefinedView> {
 fn q18_defined_views_say_why_since_when_and_how_they_are_heard() {
     let mut ledger = Ledger::default();
     for device in ["north/a", "north/b", "north/c"] {
-        ledger.desired(device, 1, &[("web", 1)]);
+        ledger.desired(device, 1, &[("web", 1)]).fresh(device, 1, 1);
     }
     let failed = [("main", State::Failed)];
     let said = |seq| Said { seq, components: &failed, ..Said::default() };
-    ledger.fresh("north/a", 1, 1).status("north/a", "web", &said(1)).status("north/b", "web", &said(1));
+    ledger.status("north/a", "web", &said(1)).status("north/b", "web", &said(1));
     ledger.status("north/c", "web", &Said::default());
     let broken = json!({ "select": { "standings": ["failed"] } });
     let line = |ledger: &Ledger, at: usize| {

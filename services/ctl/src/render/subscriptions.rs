@@ -63,7 +63,7 @@ mod tests {
             {"subscription":{"name":"night-shift","id":"web","site":["a","b"],"leaseSeconds":86400},
              "owner":{"key":"U1","name":"an\u001b[31mna"},"seen":7,"told":9}]}"#;
         let answer: SubscriptionsAnswer = serde_json::from_str(text).unwrap();
-        let shown = list(&answer, Timestamp::default());
+        let shown = anstream::adapter::strip_str(&list(&answer, Timestamp::default())).to_string();
         let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["all", "-", "everything", "1h", "-", "2"], "{shown}");
         assert_eq!(rows[2][2..], ["web;", "site", "a,", "b", "1d", "7", "9"], "{shown}");
