@@ -1,6 +1,6 @@
 # Muster: the verbs of this repository. `make` lists them. A fresh machine needs Rust, make and python3 with pip.
 .DEFAULT_GOAL := help
-.PHONY: help demo chaos hostile test kubernetes laws build tools bench release-data compat dist clean
+.PHONY: help demo chaos hostile test kubernetes laws build tools bench release-data compat dist images clean
 
 CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
@@ -79,6 +79,9 @@ compat: ## build the release that CHANGELOG.md names last; run its agents on thi
 
 dist: ## what a release ships, into dist/: deb packages, static archives, the list of components, checksums (PROGRAMS=target/debug)
 	@PROGRAMS='$(PROGRAMS)' .ci/dist
+
+images: ## build every image of compose/ from release programs of this machine, and check that each has at most 30 MiB
+	@compose/offline.sh
 
 clean: ## remove everything built, fetched or left by a demo
 	@$(CARGO) clean

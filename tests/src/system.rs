@@ -238,6 +238,16 @@ impl System {
         self.start_process(spec);
     }
 
+    /// Starts a process again that reaches the server through this address. The next start is as the first was.
+    pub fn start_again_through(&mut self, name: &str, link: SocketAddr) {
+        let (url, mut spec) = (self.server.url(), self.process(name).spec.clone());
+        for arg in spec.args.iter_mut().filter(|arg| **arg == url) {
+            *arg = format!("nats://{link}");
+        }
+        let running = Child::start(spec, self.dir.path()).unwrap();
+        self.process(name).running = Some(running);
+    }
+
     fn process(&mut self, name: &str) -> &mut Process {
         self.processes.get_mut(name).unwrap_or_else(|| panic!("no process is named {name}"))
     }

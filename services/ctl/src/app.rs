@@ -21,8 +21,8 @@ use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
     applications, audit, auth, complete, defined, devices, groups, history, hubs, incidents, login, names,
-    packages, plans, publish, quarantine, reach, render, restore, rollout, status, streams, support, top,
-    watch, webhooks, why,
+    packages, plans, publish, quarantine, reach, render, restore, rollout, status, streams, subscriptions,
+    support, top, watch, webhooks, why,
 };
 
 /// Runs the command line of this process. It sets up no log, because standard error has the notes for the person.
@@ -154,6 +154,7 @@ async fn ask(
             rollout::approvals::run(session, within).await?;
         }
         Command::Watch(args) => return watch::run(session, &args).await,
+        Command::Subscription(command) => subscriptions::run(session, command).await?,
         Command::Top => Box::pin(top::run(session)).await?,
         Command::Quarantine(command) => return rejected_reports(session, command).await,
         Command::Apply(args) => publish::apply(session, args).await?,

@@ -15,6 +15,7 @@ mod plans;
 mod quarantine;
 mod rollout;
 mod status;
+mod subscriptions;
 mod support;
 mod time;
 mod watch;
@@ -55,6 +56,7 @@ pub use plans::{
 pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
 pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutStates, RolloutWatchArgs, RolloutWord};
 pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
+pub use subscriptions::SubscriptionCommand;
 pub use support::SupportArgs;
 pub use watch::{WatchAbout, WatchArgs};
 pub use webhooks::WebhookCommand;
@@ -238,6 +240,9 @@ pub enum Command {
     Watch(WatchArgs),
     /// The fleet on a screen that follows it: deployments worst first, silent devices, rollouts, incidents; `?` lists the keys
     Top,
+    /// Subscriptions to notices: who has which, and ends them
+    #[command(subcommand, visible_alias = "subscriptions", after_help = subscriptions::SUBSCRIPTION_EXAMPLES)]
+    Subscription(SubscriptionCommand),
     /// List every change between two points with the fact that caused it
     #[command(after_help = history::CHANGES_EXAMPLES)]
     Changes(ChangesArgs),

@@ -3,11 +3,11 @@
 //! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit code.
 //! [`reach`] connects, [`ask`] puts questions to the services, [`notices`] follows what they tell, a [`session`] shows the
 //! answers. The commands: [`status`], [`devices`], [`watch`], [`top`], [`history`], [`audit`], [`quarantine`], [`publish`],
-//! [`rollout`], [`plans`], [`packages`], [`applications`], [`groups`], [`defined`], [`hubs`], [`webhooks`], [`restore`], [`backup`],
-//! [`support`], and [`incidents`] above each answer. [`names`] resolves names to ids and keys, [`complete`] completes names,
-//! [`suggestions`] adds near names to an error, [`yaml`] finds the line of a field. [`render`] turns answers into text and is
-//! pure; [`terminal`] writes text. [`auth`] manages keys and credentials in a directory of keys; [`login`] proves a key to a
-//! gateway. All other changes are requests to the services.
+//! [`rollout`], [`plans`], [`packages`], [`applications`], [`groups`], [`defined`], [`subscriptions`], [`hubs`], [`webhooks`],
+//! [`restore`], [`backup`], [`support`], and [`incidents`] above each answer. [`names`] resolves names to ids and keys,
+//! [`complete`] completes names, [`suggestions`] adds near names to an error, [`yaml`] finds the line of a field. [`render`]
+//! turns answers into text and is pure; [`terminal`] writes text. [`auth`] manages keys and credentials in a directory of
+//! keys; [`login`] proves a key to a gateway. All other changes are requests to the services.
 
 pub mod app;
 pub mod config;
@@ -42,6 +42,7 @@ pub mod restore;
 pub mod rollout;
 mod status;
 mod streams;
+mod subscriptions;
 mod suggestions;
 mod support;
 pub mod top;

@@ -40,6 +40,7 @@ pub mod restore;
 pub mod rollout;
 pub mod silence;
 pub mod streams;
+pub mod subscriptions;
 pub mod support;
 pub mod table;
 pub mod watch;

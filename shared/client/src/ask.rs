@@ -12,6 +12,7 @@ use muster_bus::{Bus, ReadError, RequestError};
 use muster_contract::groups::GroupQuery;
 use muster_contract::incident::{HubIncident, IncidentsAnswer};
 use muster_contract::lag::{AnswerLag, RollupLag};
+use muster_contract::notify::SubscriptionsQuery;
 use muster_contract::plans::{PlannerErrorBody, PlannerErrorReply};
 use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
@@ -279,6 +280,15 @@ impl Hub {
         self.ask("muster-rollup", format!("{NOTIFY_PREFIX}.{verb}"), request).await
     }
 
+    /// All subscriptions to notices that this user may see.
+    ///
+    /// # Errors
+    /// As [`Self::pages`].
+    pub async fn subscriptions(&self) -> Result<Value, AskError> {
+        let query = SubscriptionsQuery { limit: Some(PAGE_MAX), after: None };
+        self.all_pages("muster-rollup", format!("{NOTIFY_PREFIX}.list"), "subscriptions", &query).await
+    }
+
     /// An answer of the query service about groups or defined views.
     ///
     /// # Errors
@@ -297,17 +307,8 @@ impl Hub {
         list: &'static str,
         query: GroupQuery,
     ) -> Result<Value, AskError> {
-        let mut query = GroupQuery { limit: Some(PAGE_MAX), ..query };
-        let mut whole = self.groups(what, &query).await?;
-        for _ in 0..PAGES_MAX {
-            let Some(next) = taken_next(&mut whole) else { return Ok(whole) };
-            if query.after.as_ref() == Some(&next) {
-                break;
-            }
-            query.after = Some(next);
-            append(&mut whole, self.groups(what, &query).await?, list);
-        }
-        Err(AskError::Endless { what })
+        let query = GroupQuery { limit: Some(PAGE_MAX), ..query };
+        self.all_pages("muster-rollup", format!("{QUERY_PREFIX}.{what}"), list, &query).await
     }
 
     /// An answer of the rollup to a request about a definition.
@@ -344,20 +345,11 @@ impl Hub {
         list: &'static str,
         request: &T,
     ) -> Result<Value, AskError> {
-        let mut request = serde_json::to_value(request).map_err(AskError::Misunderstood)?;
-        let mut whole = self.planner(verb, &request).await?;
+        let request = serde_json::to_value(request).map_err(AskError::Misunderstood)?;
         if request.get("limit").is_some() {
-            return Ok(whole);
+            return self.planner(verb, &request).await;
         }
-        for _ in 0..PAGES_MAX {
-            let Some(next) = taken_next(&mut whole) else { return Ok(whole) };
-            if request["after"] == next.as_str() {
-                break;
-            }
-            request["after"] = next.into();
-            append(&mut whole, self.planner(verb, &request).await?, list);
-        }
-        Err(AskError::Endless { what: list })
+        self.all_pages("muster-planner", format!("{PLANNER_PREFIX}.{verb}"), list, &request).await
     }
 
     /// An answer of the ingest that owns a partition.
@@ -378,17 +370,29 @@ impl Hub {
         list: &'static str,
         query: Query,
     ) -> Result<Value, AskError> {
-        let mut query = Query { limit: Some(PAGE_MAX), ..query };
-        let mut whole = self.query(what, &query).await?;
+        let query = Query { limit: Some(PAGE_MAX), ..query };
+        self.all_pages("muster-rollup", format!("{QUERY_PREFIX}.{what}"), list, &query).await
+    }
+
+    /// Asks for page after page; the entries of `list` of all of them come with the rest of the first page.
+    async fn all_pages<T: Serialize>(
+        &self,
+        service: &'static str,
+        subject: String,
+        list: &'static str,
+        request: &T,
+    ) -> Result<Value, AskError> {
+        let mut request = serde_json::to_value(request).map_err(AskError::Misunderstood)?;
+        let mut whole = self.ask(service, subject.clone(), &request).await?;
         for _ in 0..PAGES_MAX {
             let Some(next) = taken_next(&mut whole) else { return Ok(whole) };
-            if query.after.as_ref() == Some(&next) {
+            if request["after"] == next.as_str() {
                 break;
             }
-            query.after = Some(next);
-            append(&mut whole, self.query(what, &query).await?, list);
+            request["after"] = next.into();
+            append(&mut whole, self.ask(service, subject.clone(), &request).await?, list);
         }
-        Err(AskError::Endless { what })
+        Err(AskError::Endless { what: list })
     }
 
     async fn request(&self, subject: &str, payload: Bytes) -> Result<Result<Bytes, RequestError>, AskError> {

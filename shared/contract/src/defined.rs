@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -132,10 +133,16 @@ pub struct DefinedView {
     /// Partitions with devices that count for anything here that the hub does not listen to.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
-    /// Why the verdict on all selected standings is so; absent where others are counted.
+    /// Why the verdict on all selected standings is so; of devices and components, how the worst of them are.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// SHA-256 of the canonical JSON of everything but `asOf`, `message` and `digest`.
+    /// When a standing that is counted, or is of a counted device, last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// The newest moment at which LEDGER proves that a device that counts for anything here was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
+    /// SHA-256 of the canonical JSON of everything but `asOf`, `changedAt`, `digest`, `lastHeardAt` and `message`.
     pub digest: Digest,
 }
 

@@ -119,10 +119,10 @@ pub struct GroupLine {
     /// Why its verdict is so.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// When one of its standings last changed; absent where one deployment is counted.
+    /// When one of its standings last changed; absent where one deployment of a fleet of more than 2,000 devices is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
-    /// When one of its devices was last heard, as LEDGER proves; absent where one deployment is counted.
+    /// When one of its devices was last heard, as LEDGER proves; absent as `changedAt` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
     /// All its devices by freshness, also those without a standing here.

@@ -459,8 +459,8 @@ pub struct NoticeState {
 }
 
 impl NoticeState {
-    /// The digest of everything but `asOf` and `changedAt`, which change by themselves; or of status and verdict alone. A notice
-    /// is published when it changes.
+    /// The digest of everything but `asOf`, `changedAt` and `lastHeardAt`, which change by themselves; or of status and verdict
+    /// alone. A notice is published when it changes.
     pub fn digest(&self, on: TellOn) -> Digest {
         if on == TellOn::Verdict {
             return Digest::of_value(&(self.status, self.verdict));
@@ -478,6 +478,7 @@ fn without_times(value: &mut Value) {
         Value::Object(fields) => {
             fields.remove("asOf");
             fields.remove("changedAt");
+            fields.remove("lastHeardAt");
             fields.values_mut().for_each(without_times);
         }
         Value::Array(items) => items.iter_mut().for_each(without_times),

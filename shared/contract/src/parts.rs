@@ -136,6 +136,7 @@ pub struct ComponentCount {
 
 /// The standings of a deployment in one group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct GroupShare {
     /// Label that defines the group.
     pub label: LabelKey,
@@ -143,6 +144,12 @@ pub struct GroupShare {
     pub value: LabelValue,
     /// Counts of the standings on these devices.
     pub standings: StandingPart,
+    /// When one of the standings last changed; absent where the hub has more than 2,000 devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// When one of the devices was last heard, as LEDGER proves; absent as `changedAt` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
 }
 
 /// The part of one hub in the fleet, or in a group.

@@ -245,7 +245,7 @@ pub struct Rollup {
     /// too, for as long as it is remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
-    /// The newest moment at which LEDGER proves that a device of these lines was heard. Absent in notices.
+    /// The newest moment at which LEDGER proves that a device of these lines was heard. No notice is due to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
 }
@@ -277,7 +277,7 @@ pub struct TargetStatus {
     /// Whether the device is heard.
     pub freshness: Freshness,
     /// The newest moment at which LEDGER proves that the device was heard. A heartbeat is no fact, so a device that is fresh was
-    /// heard since. Absent in notices, which are about what has changed.
+    /// heard since. No notice is due to it: a notice has it as of its `asOf`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
     /// Whether the hub can know that it holds the last report.

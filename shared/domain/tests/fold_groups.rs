@@ -13,7 +13,7 @@ use fleets::{ledgers_of_a_deaf_hub, shuffled_ledgers};
 use ledger::{Ledger, Said, position};
 use muster_contract::State;
 use muster_contract::defined::{CountedPart, DefinedView, ViewDefinition};
-use muster_contract::groups::{GroupLine, GroupView, GroupsAnswer};
+use muster_contract::groups::{GroupView, GroupsAnswer};
 use muster_contract::limits::VIEW_GROUPS_MAX;
 use muster_contract::standing_part::StandingPart;
 use muster_contract::subjects::ViewKey;
@@ -103,7 +103,7 @@ proptest! {
 
     #[test]
     fn groups_and_what_is_in_none_add_up_to_the_fleet(ledger in ledgers_of_a_deaf_hub()) {
-        let fleet = ledger.fold();
+        let (fleet, world) = (ledger.fold(), World::of(&ledger.entries));
         for label in LABELS {
             let Ok(answer) = by(&fleet, label, None) else { continue };
             let tally = fleet.fleet_view().tally;
@@ -121,8 +121,10 @@ proptest! {
                 let Ok(answer) = by(&fleet, label, Some(id)) else { continue };
                 let view = fleet.deployment_view(&id.parse().unwrap()).unwrap();
                 prop_assert_eq!((answer.total.targets, answer.total.verdict), (view.targets, view.verdict));
-                let times = |line: &GroupLine| (line.changed_at, line.last_heard_at);
-                prop_assert!(answer.groups.iter().all(|line| times(line) == (None, None)));
+                for line in &answer.groups {
+                    let times = world.times_with(&id.parse().unwrap(), &answer.label, &line.value);
+                    prop_assert_eq!((line.changed_at, line.last_heard_at), times);
+                }
                 prop_assert_eq!(sum(&answer), answer.total.clone().without_verdict());
             }
         }
@@ -177,6 +179,9 @@ proptest! {
             prop_assert_eq!(without, &naive.without);
         }
         prop_assert_eq!(muster_contract::view::content_digest(&*view), view.digest);
+        let times = World::of(&ledger.entries).defined_times(&definition);
+        prop_assert_eq!((view.changed_at, view.last_heard_at), times);
+        prop_assert_eq!(view.message.is_empty(), false);
     }
 
     #[test]
@@ -322,6 +327,74 @@ fn groups_beyond_the_limit_are_declared_and_still_counted() {
     assert_eq!((omitted.groups, part.targets), (7, 14));
     let bytes = serde_json::to_vec(&shown(&fleet).unwrap()).unwrap().len();
     assert!(bytes < muster_contract::limits::MESSAGE_BYTES_MAX, "{bytes}");
+}
+
+/// The view of a definition's further fields, which counts all of the ledger.
+fn counted(ledger: &Ledger, more: &Value) -> Box<DefinedView> {
+    let mut definition = json!({ "apiVersion": "muster/v1", "kind": "ViewDefinition", "name": "drawn" });
+    more.as_object().unwrap().iter().for_each(|(key, value)| definition[key] = value.clone());
+    let mut fleet = ledger.fold();
+    fleet.define([muster_contract::decode::parse(definition.to_string().as_bytes()).unwrap()]);
+    count_all(&mut fleet);
+    shown(&fleet).unwrap()
+}
+
+#[test]
+fn q18_defined_views_say_why_since_when_and_how_they_are_heard() {
+    let mut ledger = Ledger::default();
+    for device in ["north/a", "north/b", "north/c"] {
+        ledger.desired(device, 1, &[("web", 1)]).fresh(device, 1, 1);
+    }
+    let failed = [("main", State::Failed)];
+    let said = |seq| Said { seq, components: &failed, ..Said::default() };
+    ledger.status("north/a", "web", &said(1)).status("north/b", "web", &said(1));
+    ledger.status("north/c", "web", &Said::default());
+    let broken = json!({ "select": { "standings": ["failed"] } });
+    let line = |ledger: &Ledger, at: usize| {
+        let page = Page { after: None, limit: usize::MAX };
+        let line = ledger.fold().devices_answer(&Default::default(), &page).unwrap().devices.remove(at);
+        (line.changed_at, line.last_heard_at)
+    };
+    let view = counted(&ledger, &broken);
+    assert_eq!(view.message, "some device failed to apply its target");
+    assert_eq!((view.changed_at, view.last_heard_at), line(&ledger, 1), "not of what is not selected");
+    ledger.status("north/b", "web", &Said { seq: 2, ..Said::default() });
+    assert_eq!(
+        (counted(&ledger, &broken).changed_at, counted(&ledger, &broken).last_heard_at),
+        line(&ledger, 0)
+    );
+    ledger.stale("north/a", 1, 1);
+    let words = |more: &Value| counted(&ledger, more).message;
+    assert_eq!(words(&json!({ "count": "devices" })), "devices that are silent: 1 of 3");
+    assert_eq!(words(&json!({ "count": "components" })), "components that are failed: 1 of 3");
+    assert_eq!(
+        words(&json!({ "count": "components", "select": { "deployments": ["db"] } })),
+        "no component is counted"
+    );
+}
+
+#[test]
+fn q18_hearing_a_device_writes_no_defined_view_and_moves_its_time() {
+    let mut ledger = Ledger::default();
+    ledger
+        .desired("north/a", 1, &[("web", 1)])
+        .status("north/a", "web", &Said::default())
+        .fresh("north/a", 1, 1);
+    for count in ["standings", "devices", "components"] {
+        let mut fleet = ledger.fold();
+        let text =
+            json!({ "apiVersion": "muster/v1", "kind": "ViewDefinition", "name": "drawn", "count": count });
+        fleet.define([muster_contract::decode::parse(text.to_string().as_bytes()).unwrap()]);
+        count_all(&mut fleet);
+        let (before, mut later) = (shown(&fleet).unwrap(), Ledger { entries: ledger.entries.clone() });
+        fleet.drain_changed_views();
+        later.fresh("north/a", 1, 1);
+        later.fold_into(&mut fleet, ledger.entries.len());
+        let after = shown(&fleet).unwrap();
+        assert!(after.last_heard_at > before.last_heard_at, "{count}: {:?}", after.last_heard_at);
+        assert_eq!((after.digest, after.changed_at), (before.digest, before.changed_at), "{count}");
+        assert!(fleet.drain_changed_views().is_empty(), "{count}: nothing is counted differently");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod ledger;
 mod moments;
 
 use ledger::{Ledger, Look, Said, key, stored_at};
-use muster_contract::defined::{CountedPart, ViewDefinition};
+use muster_contract::defined::ViewDefinition;
 use muster_contract::notify::Subscription;
 use muster_contract::partition::partition_of;
 use muster_contract::pulse::UnheardPartition;
@@ -182,8 +182,7 @@ fn a_defined_view_says_so_where_a_device_counts_for_anything_in_it() {
         let Shown::View(view) = fleet.defined_view(&"mine".parse().unwrap()) else { panic!("counting") };
         let view = view.sign();
         assert_eq!(!view.hub.is_whole(), says_so, "{select}");
-        let counts_standings = matches!(view.total, CountedPart::Standings(_));
-        assert_eq!(!view.message.is_empty(), counts_standings, "q18: it says why: {view:?}");
+        assert!(!view.message.is_empty(), "q18: it says why: {view:?}");
     }
 }
 

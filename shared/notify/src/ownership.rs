@@ -72,13 +72,15 @@ pub(crate) fn share(requester: &Requester) -> Share {
 pub(crate) fn too_many(exceeded: Exceeded) -> ErrorBody {
     let message = match exceeded {
         Exceeded::Key(bound) => format!(
-            "you have {bound} subscriptions, and one user may have no more; end one of them (`muster.notify.list` names them)"
+            "you have {bound} subscriptions, and one user may have no more; end one of them (`muster subscription list` names them)"
         ),
         Exceeded::All(bound) if bound < SUBSCRIPTIONS_MAX => format!(
             "there are {bound} subscriptions, and the rest is for operators; end one of your own, or ask an operator to end some"
         ),
         Exceeded::All(bound) => {
-            format!("there are {bound} subscriptions, and no more may be; `muster.notify.list` names them")
+            format!(
+                "there are {bound} subscriptions, and no more may be; `muster subscription list` names them, and an operator may end any"
+            )
         }
     };
     ErrorBody { code: ErrorCode::Conflict, message }

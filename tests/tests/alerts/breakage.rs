@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use muster_bus::Outgoing;
 use muster_contract::limits::QUARANTINE_SHARE;
+use muster_contract::notify::{WEBHOOK_GIVE_UP_MAX_SECONDS, WEBHOOK_GIVE_UP_MIN_SECONDS};
 use muster_contract::subjects::stream;
 use muster_simulator::repository::write_devices;
+use muster_tests::prometheus::free_address;
 use muster_tests::story::{key, workloads};
-use muster_tests::system::{INGEST, PUBLISHER, agent_name};
+use muster_tests::system::{INGEST, PUBLISHER, ROLLUP, agent_name};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, LATE, REJECTED_DEVICE, SILENT_SITE, VIEWER};
+use crate::fleet::{Fleet, GATEWAY, LATE, REJECTED_DEVICE, SILENT_SITE, VIEWER};
 use crate::scripted::ScriptedDevice;
 
 /// Reports for which QUARANTINE has no room, beyond those of one device that it holds.
@@ -27,15 +28,19 @@ const NO_STATE: &str = "exploded";
 const VALID_SECONDS: u64 = 30 * 24 * 60 * 60;
 /// How full LEDGER is made; the alert fires above 80 %.
 const FULL_PERCENT: u64 = 90;
-/// Messages that nobody reads: more than the 10,000 at which an alert fires.
-const UNREAD: usize = 10_500;
+/// Reports that nobody reads, and facts after them: more than the 10,000 at which alerts fire, by so many that a narrow line does
+/// not carry them while an alert waits.
+const UNREAD: u64 = 15_000;
 /// Until when a consumer is paused at most: the test ends earlier.
 const PAUSED_UNTIL: &str = "2099-01-01T00:00:00Z";
+/// A webhook that is given up, and one that no gateway tries.
+const WEBHOOK: &str = "alarms";
+const WAITING_WEBHOOK: &str = "waiting";
 /// Time for one request to the server.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Deployments fail and are late, a site is silent, reports are missing and rejected, a commit is refused, a token ends, and a
-/// disk is full.
+/// Deployments fail and are late, a site is silent, reports are missing and rejected, a commit is refused, a token ends, a disk is
+/// full, and nobody listens where a webhook leads to.
 pub(crate) async fn devices_and_deployments(fleet: &mut Fleet) {
     break_devices(fleet).await;
     fleet
@@ -50,6 +55,7 @@ pub(crate) async fn devices_and_deployments(fleet: &mut Fleet) {
             "CredentialEnding",
             "AccessEnding",
             "DeviceCannotStore",
+            "WebhookDisabled",
         ])
         .await;
     fleet.has_series(&format!("muster_fleet_silent_devices{{site=\"{SILENT_SITE}\"}} == 2")).await;
@@ -62,6 +68,7 @@ pub(crate) async fn devices_and_deployments(fleet: &mut Fleet) {
 
 /// Alerts that look at a window clear by themselves, so their causes come last.
 async fn break_devices(fleet: &mut Fleet) {
+    register_webhook(fleet, WEBHOOK, WEBHOOK_GIVE_UP_MIN_SECONDS).await;
     for agent in &fleet.agents {
         fleet.system.kill(&agent_name(agent)).await;
     }
@@ -81,6 +88,13 @@ async fn break_devices(fleet: &mut Fleet) {
     fleet.system.repository.commit("a document that is none").await.unwrap();
 }
 
+/// Registers a webhook that leads to where nobody listens.
+async fn register_webhook(fleet: &Fleet, name: &str, give_up_seconds: u64) {
+    let url = format!("https://localhost:{}/", free_address().port());
+    let webhook = json!({ "name": name, "url": url, "giveUpSeconds": give_up_seconds });
+    fleet.ask_gateway("POST /api/v1/webhooks", &webhook.to_string(), 201).await;
+}
+
 async fn mend_devices(fleet: &mut Fleet) {
     for agent in &fleet.agents {
         fleet.system.start_again(&agent_name(agent));
@@ -94,6 +108,7 @@ async fn mend_devices(fleet: &mut Fleet) {
         fleet.scripted.report("installed").await;
     }
     fleet.renew();
+    fleet.ask_gateway(&format!("DELETE /api/v1/webhooks/{WEBHOOK}"), "", 200).await;
     empty_quarantine(fleet).await;
 }
 
@@ -134,17 +149,19 @@ fn set_ends(fleet: &Fleet) {
     std::fs::write(&path, registry.to_string()).unwrap();
 }
 
-/// The publisher and ingest are gone.
+/// The publisher, ingest and the gateway are gone, and a webhook waits.
 pub(crate) async fn services(fleet: &mut Fleet) {
-    for name in [PUBLISHER, INGEST] {
+    register_webhook(fleet, WAITING_WEBHOOK, WEBHOOK_GIVE_UP_MAX_SECONDS).await;
+    for name in [PUBLISHER, INGEST, GATEWAY] {
         fleet.system.kill(name).await;
     }
-    fleet.fire(&["ServiceDown", "HubDoesNotHear"]).await;
+    fleet.fire(&["ServiceDown", "HubDoesNotHear", "WebhookUntried"]).await;
     fleet.has_series("min(muster_rollup_pulse_age_seconds) > 5").await;
-    for name in [PUBLISHER, INGEST] {
+    for name in [PUBLISHER, INGEST, GATEWAY] {
         fleet.system.start_again(name);
     }
     fleet.none_fires().await;
+    fleet.ask_gateway(&format!("DELETE /api/v1/webhooks/{WAITING_WEBHOOK}"), "", 200).await;
 }
 
 /// nats-server is gone.
@@ -168,25 +185,40 @@ pub(crate) async fn ledger(fleet: &mut Fleet) {
     fleet.none_fires().await;
 }
 
-/// Ingest gets no reports, because the server delivers none, and many come.
-pub(crate) async fn reports_wait(fleet: &mut Fleet) {
+/// Ingest gets no reports, because the server delivers none, and many come. When it gets them, the rollup reads their facts
+/// through a narrow line.
+pub(crate) async fn reports_and_facts_wait(fleet: &mut Fleet) {
     let uplink = request(fleet, "STREAM.INFO.UPLINK", "").await["config"].clone();
-    let (mut wide, report) = (uplink.clone(), fleet.scripted.last_report("installed"));
+    let mut wide = uplink.clone();
     // One device's share of UPLINK is less.
     wide["max_msgs_per_subject"] = json!(2 * UNREAD);
     request(fleet, "STREAM.UPDATE.UPLINK", &wide.to_string()).await;
     pause(fleet, stream::UPLINK, Some(PAUSED_UNTIL)).await;
-    publish_repeatedly(fleet, &report).await;
+    for _ in 0..UNREAD {
+        fleet.scripted.report("installed").await;
+    }
     fleet.fire(&["ReportsWait"]).await;
+    fleet.system.kill(ROLLUP).await;
+    let read = ledger_end(fleet).await;
     pause(fleet, stream::UPLINK, None).await;
+    fleet
+        .system
+        .eventually("LEDGER has the facts", async || {
+            let facts = ledger_end(fleet).await - read;
+            if facts >= UNREAD { Ok(()) } else { Err(format!("{facts} of {UNREAD}")) }
+        })
+        .await;
+    fleet.start_rollup_behind_a_narrow_line();
+    fleet.fire(&["ViewsBehind"]).await;
+    fleet.system.kill(ROLLUP).await;
+    fleet.system.start_again(ROLLUP);
     fleet.none_fires().await;
     request(fleet, "STREAM.UPDATE.UPLINK", &uplink.to_string()).await;
 }
 
-async fn publish_repeatedly(fleet: &Fleet, message: &Outgoing) {
-    for _ in 0..UNREAD {
-        fleet.system.bus.publish(message.clone()).await.unwrap();
-    }
+/// The last sequence of LEDGER.
+async fn ledger_end(fleet: &Fleet) -> u64 {
+    fleet.system.bus.stream_state(stream::LEDGER).await.unwrap().last_seq
 }
 
 /// The consumers of a stream deliver nothing until this time, or again.

@@ -1,5 +1,5 @@
-//! The fleet that Prometheus scrapes: the services with a renewer, a faulty link that nobody uses, two agents at one site, one
-//! on a disk of its own at another, and scripted devices at a third.
+//! The fleet that Prometheus scrapes: the services with a renewer and a gateway, a faulty link that nobody uses, two agents at one
+//! site, one on a disk of its own at another, and scripted devices at a third.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,6 +16,8 @@ use muster_tests::server::free_port;
 use muster_tests::story::{key, sleeper};
 use muster_tests::system::{INGEST, PUBLISHER, ROLLUP, System, program};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::scripted::ScriptedDevice;
 
@@ -33,6 +35,13 @@ pub(crate) const LATE: &str = "south/oven-2";
 /// A person with credentials that end.
 pub(crate) const VIEWER: &str = "anna";
 
+/// Process and program of the gateway.
+pub(crate) const GATEWAY: &str = "muster-gateway";
+/// A key that seals webhooks: 32 bytes in base64.
+const WEBHOOK_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+/// The narrow line of a service.
+const NARROW: &str = "narrow-link";
+
 /// A fleet and the Prometheus that scrapes it.
 pub(crate) struct Fleet {
     /// The processes.
@@ -49,6 +58,8 @@ pub(crate) struct Fleet {
     pub(crate) rejected: ScriptedDevice,
     /// The device that is added later.
     pub(crate) late: Option<ScriptedDevice>,
+    /// Where the gateway serves people.
+    gateway: SocketAddr,
     /// The alerts that were waited for and have fired.
     pub(crate) fired: BTreeSet<String>,
 }
@@ -62,8 +73,8 @@ impl Fleet {
             targets.entry(job).or_default().push(address);
             address.to_string()
         };
-        let [publisher, ingest, rollup, renewer, link] =
-            ["publisher", "ingest", "rollup", "renewer", "link"].map(&mut http);
+        let [publisher, ingest, rollup, renewer, gateway, link] =
+            ["publisher", "ingest", "rollup", "renewer", "gateway", "link"].map(&mut http);
         let mut system = System::with_settings(&[
             (PUBLISHER, &["--http-addr", &publisher]),
             (INGEST, &["--http-addr", &ingest]),
@@ -71,7 +82,8 @@ impl Fleet {
         ])
         .await;
         start_renewer(&mut system, &renewer);
-        start_link(&mut system, &link);
+        let gateway = start_gateway(&mut system, &gateway);
+        start_link(&mut system, "link", "flapping", &["--http-addr", &link]);
         let on_disk = key(ON_A_DISK);
         let disk = Disk::small(&system.device_dir(&on_disk)).unwrap();
         let agents = AGENTS.map(key).to_vec();
@@ -97,6 +109,7 @@ impl Fleet {
             scripted,
             rejected,
             late: None,
+            gateway,
             fired: BTreeSet::new(),
         }
     }
@@ -134,6 +147,33 @@ impl Fleet {
             .await;
     }
 
+    /// Waits until the gateway answers a request of `/api/v1` with this status.
+    pub(crate) async fn ask_gateway(&self, head: &str, body: &str, status: u16) {
+        let ask = async || {
+            let mut stream = TcpStream::connect(self.gateway).await?;
+            let (host, length) = (self.gateway, body.len());
+            let request = format!(
+                "{head} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+                 Content-Length: {length}\r\n\r\n{body}"
+            );
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.map(|_| answer)
+        };
+        self.system
+            .eventually(&format!("{head} is answered with {status}"), async || {
+                let answer = ask().await.map_err(|error| error.to_string())?;
+                if answer.starts_with(&format!("HTTP/1.1 {status} ")) { Ok(()) } else { Err(answer) }
+            })
+            .await;
+    }
+
+    /// Starts the rollup again behind a narrow line; the next start is without it.
+    pub(crate) fn start_rollup_behind_a_narrow_line(&mut self) {
+        let line = start_link(&mut self.system, NARROW, "thin", &[]);
+        self.system.start_again_through(ROLLUP, line);
+    }
+
     /// The directory of keys.
     pub(crate) fn keys(&self) -> PathBuf {
         keys(&self.system)
@@ -164,7 +204,7 @@ fn start_renewer(system: &mut System, http: &str) {
     give_access(system);
     let keys = keys(system).display().to_string();
     let args = ["--nats-url", &system.server.url(), "--keys", &keys, "--every", "200ms", "--http-addr", http];
-    start_own(system, "muster-renewer", &args);
+    start_own(system, "muster-renewer", "muster-renewer", &args);
 }
 
 /// Credentials of 30 days for a viewer: new ones, or the same renewed.
@@ -184,27 +224,27 @@ fn muster(system: &System, args: &[&str]) {
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A link whose faults have metrics. No device connects through it.
-fn start_link(system: &mut System, http: &str) {
-    let listen: SocketAddr = (Ipv4Addr::LOCALHOST, free_port()).into();
-    let (listen, server) = (listen.to_string(), system.address().to_string());
-    let args = [
-        "link",
-        "--listen",
-        &listen,
-        "--to",
-        &server,
-        "--profile",
-        "flapping",
-        "--seed",
-        "1",
-        "--http-addr",
-        http,
-    ];
-    start_own(system, "muster-simulator", &args);
+/// A gateway that delivers webhooks to this machine; where it serves people.
+fn start_gateway(system: &mut System, http: &str) -> SocketAddr {
+    let (people, key) = (free_address(), system.dir().join("webhook.key"));
+    std::fs::write(&key, WEBHOOK_KEY).unwrap();
+    let (address, key, url) = (people.to_string(), key.display().to_string(), system.server.url());
+    let reach = ["--nats-url", &url, "--http-addr", http, "--insecure-http", "--people-addr", &address];
+    let webhooks = ["--webhook-key", &key, "--webhook-allow", "localhost"];
+    start_own(system, GATEWAY, GATEWAY, &[&reach[..], &webhooks].concat());
+    people
 }
 
-fn start_own(system: &mut System, name: &str, args: &[&str]) {
+/// A link to the server; where it listens.
+fn start_link(system: &mut System, name: &str, profile: &str, more: &[&str]) -> SocketAddr {
+    let listen: SocketAddr = (Ipv4Addr::LOCALHOST, free_port()).into();
+    let (address, server) = (listen.to_string(), system.address().to_string());
+    let line = ["link", "--listen", &address, "--to", &server, "--profile", profile, "--seed", "1"];
+    start_own(system, name, "muster-simulator", &[&line[..], more].concat());
+    listen
+}
+
+fn start_own(system: &mut System, name: &str, binary: &str, args: &[&str]) {
     let args = args.iter().map(|word| (*word).to_owned()).collect();
-    system.start_own(Spec { name: name.to_owned(), program: program(name), args });
+    system.start_own(Spec { name: name.to_owned(), program: program(binary), args });
 }

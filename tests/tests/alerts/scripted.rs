@@ -57,11 +57,6 @@ impl ScriptedDevice {
         self.bus.publish(self.message(seq, state)).await.unwrap();
     }
 
-    /// Its last report, to be sent again.
-    pub(crate) fn last_report(&self, state: &str) -> Outgoing {
-        self.message(self.seq, state)
-    }
-
     fn message(&self, seq: u64, state: &str) -> Outgoing {
         let report = json!({
             "apiVersion": "muster/v1", "kind": "StatusReport", "epoch": 1,

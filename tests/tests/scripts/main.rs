@@ -149,6 +149,18 @@ fn an_image_larger_than_a_release_image_may_be_is_refused() {
 }
 
 #[test]
+fn release_images_are_made_and_checked_by_a_verb_that_the_summary_names() {
+    let read = |path: &str| std::fs::read_to_string(Path::new(TOP).join(path)).unwrap();
+    // Without a variable that names other programs, or allows large images.
+    assert_eq!(dry(&["images"]), "compose/offline.sh\n");
+    assert!(read("compose/offline.sh").contains("\n.ci/image-sizes \"$tag\" || "));
+    let untried = read(".ci/test");
+    let named: Vec<_> =
+        untried.lines().filter(|line| line.contains("not_run \"sizes of release images\"")).collect();
+    assert!(named.len() == 2 && named.iter().all(|line| line.contains("make images")), "{named:?}");
+}
+
+#[test]
 fn whatever_makes_a_repository_sees_to_git_first() {
     for verb in ["demo", "chaos", "tools"] {
         let steps = dry(&[verb]);

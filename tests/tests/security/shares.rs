@@ -126,6 +126,46 @@ async fn an_operator_watches_while_a_viewer_has_its_whole_share() {
     until("there is room for one more", free, |free| *free).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_lists_and_ends_subscriptions_of_everybody_by_command() {
+    let hub = Guarded::start_plain();
+    let ingest = ingest(&hub).await;
+    converged(&hub, &ingest).await;
+    let data = hub.dir().join("rollup").display().to_string();
+    let _rollup = start_service(&hub, Role::Rollup, ROLLUP, &["--data-dir", &data]);
+    let status = async || asked(&hub, Role::Operator, &["status", "web"]);
+    until("the rollup answers", status, Result::is_ok).await.unwrap();
+    for role in [Role::Viewer, Role::Subscriber] {
+        let bus = connect(hub.config(role)).await;
+        let made =
+            notify(&bus, "subscribe", &json!({"name": format!("of-a-{}", role.as_str()), "id": "web"})).await;
+        assert_eq!(made["error"], Value::Null, "{made}");
+    }
+    let run = |role: Role, words: &[&str]| {
+        let creds = hub.creds(role).display().to_string();
+        let output = hub.muster(&[&["--creds", &creds][..], words].concat());
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let list = ["subscription", "list"];
+    let (code, shown) = run(Role::Operator, &list);
+    let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+    for role in ["subscriber", "viewer"] {
+        let row = rows.iter().find(|row| row.first() == Some(&format!("of-a-{role}").as_str())).unwrap();
+        assert_eq!((code, &row[1..4]), (Some(0), &[role, "web", "1h"][..]), "{shown}");
+    }
+    let (_, own) = run(Role::Viewer, &list);
+    assert!(own.contains("of-a-viewer") && !own.contains("of-a-subscriber"), "{own}");
+    let (code, refused) = run(Role::Viewer, &["subscription", "end", "of-a-subscriber"]);
+    assert!(code == Some(1) && refused.contains("belongs to another user"), "{refused}");
+    let (code, ended) = run(Role::Operator, &["subscription", "end", "of-a-subscriber", "of-a-viewer"]);
+    assert!(code == Some(0) && ended.contains("of-a-viewer is ended"), "{ended}");
+    let gone = async || run(Role::Operator, &list).1;
+    until("nobody has one", gone, |shown: &String| shown.starts_with("There is no subscription")).await;
+    let (code, absent) = run(Role::Operator, &["subscription", "end", "of-a-viewer"]);
+    assert!(code == Some(1) && absent.contains("there is no subscription 'of-a-viewer'"), "{absent}");
+}
+
 /// A service in the rollup's place that answers when it is let, and tells what it has begun.
 async fn slow_service(
     bus: &Bus,

@@ -24,8 +24,13 @@ const RULES: [(&str, &str, usize); 5] = [
 const NUMBERED: [(&str, char, usize); 3] =
     [("Failures of earlier systems", 'M', 2), ("Status queries", 'Q', 1), ("Notices", 'N', 1)];
 /// The lists that grow.
-const OPEN: [&str; 4] =
-    ["Attempts", "Margo's device API", "Publishing and the supply chain", "Failures of earlier systems"];
+const OPEN: [&str; 5] = [
+    "Attempts",
+    "Margo's device API",
+    "People and other programs",
+    "Publishing and the supply chain",
+    "Failures of earlier systems",
+];
 /// Rows that a list that grows has had since long: fewer are none that were read.
 const ROWS_LEAST: usize = 5;
 

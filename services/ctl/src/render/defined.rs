@@ -1,12 +1,13 @@
 //! Views that people define.
 
+use muster_contract::Timestamp;
 use muster_contract::defined::{CountedPart, DefinedView};
 use muster_contract::groups::{ViewAnswer, ViewsAnswer};
 use muster_contract::view::Split;
 
 use super::deployment;
 use super::doubt::{by_freshness, dark};
-use super::format::{as_of, plural, states};
+use super::format::{age, as_of, clean, plural, states};
 use super::frame::Frame;
 use super::groups;
 use super::table::{Cell, Table};
@@ -88,11 +89,21 @@ pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
     let by = view.group_by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
     let counted = word(view.count);
     format!(
-        "{}\n{dark}{}: {counted}{by}; {}.\n",
+        "{}\n{dark}{}{}: {counted}{by}; {}.\n",
         table.within(frame.width),
+        reason(view, frame.now),
         view.name,
         as_of(view.as_of, frame.now)
     )
+}
+
+/// Why the whole is as it is, and since when: a line, if the hub says so.
+fn reason(view: &DefinedView, now: Timestamp) -> String {
+    let because = (!view.message.is_empty()).then(|| clean(&view.message));
+    let changed = view.changed_at.map(|at| format!("changed {}", age(now, at)));
+    let heard = view.last_heard_at.map(|at| format!("last heard {}", age(now, at)));
+    let parts: Vec<String> = [because, changed, heard].into_iter().flatten().collect();
+    if parts.is_empty() { String::new() } else { format!("total: {}.\n", parts.join("; ")) }
 }
 
 /// The counted things by freshness. Components are not counted by freshness.

@@ -33,7 +33,7 @@ pub fn labels(answer: &LabelsAnswer, frame: impl Into<Frame>) -> String {
 /// The fleet, or a deployment, by one label.
 pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let has_times = answer.deployment.is_none();
+    let has_times = answer.groups.iter().any(|line| line.changed_at.is_some());
     let mut table = deployment::standings_by_with("GROUP", if has_times { &["?CHANGED"] } else { &[] });
     let named = |line: &GroupLine| format!("{}={}", answer.label, line.value);
     let mut parts: Vec<_> =

@@ -301,6 +301,8 @@ impl Fleet {
         }
         if seen {
             self.view_aggregates.apply_delta(Delta::Add, &self.totals, number, device, &after);
+        } else if moves_heard {
+            self.view_aggregates.exchange_heard(&self.totals, number, device, [&before, &after]);
         }
     }
 

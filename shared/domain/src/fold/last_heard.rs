@@ -14,9 +14,17 @@ use super::delta::Delta;
 use super::device::Device;
 use super::fleet::Fleet;
 use super::groups::LabelGroup;
-use super::standing::DeviceContext;
+use super::standing::{DeviceContext, Row};
 use super::totals::Site;
 use super::view::Times;
+
+/// Times by label and value.
+type TimesByGroup<'a> = BTreeMap<(&'a LabelKey, &'a LabelValue), Times>;
+
+/// Those of one label.
+fn values_of(by_group: TimesByGroup<'_>) -> BTreeMap<&LabelValue, Times> {
+    by_group.into_iter().map(|((_, value), times)| (value, times)).collect()
+}
 
 impl Fleet {
     /// When a device of a site was last heard.
@@ -106,7 +114,7 @@ impl Fleet {
     ) -> BTreeMap<&'a LabelValue, Times> {
         let groups: Vec<&LabelGroup> = groups.collect();
         if groups.iter().any(|group| group.changed_at.is_stale() || group.whole.heard.is_stale()) {
-            return self.visit_by_value(label);
+            return values_of(self.visit_by_group(Some(label), None));
         }
         let times = |group: &LabelGroup| Times {
             changed_at: group.changed_at.bound(),
@@ -115,19 +123,45 @@ impl Fleet {
         groups.into_iter().map(|group| (&group.value, times(group))).collect()
     }
 
-    fn visit_by_value(&self, label: &LabelKey) -> BTreeMap<&LabelValue, Times> {
-        let mut by_value: BTreeMap<&LabelValue, Times> = BTreeMap::new();
-        for device in &self.devices {
-            let mut groups = device.groups.iter().map(|number| self.totals.groups.get(*number));
-            let Some(group) = groups.find(|group| group.label == *label) else { continue };
-            let times = Times {
-                changed_at: device.rows.iter().filter_map(|row| row.changed_at()).max(),
-                heard_at: device.state.context().counted_heard_at(),
-            };
-            let newest = by_value.entry(&group.value).or_default();
-            *newest = newest.newest(times);
+    /// The same of a deployment in the groups of a label. Empty if the fleet has more than [`LOOKED_AT_MAX`] devices.
+    pub(super) fn times_with_by_value(
+        &self,
+        deployment: u32,
+        label: &LabelKey,
+    ) -> BTreeMap<&LabelValue, Times> {
+        if self.devices.len() > LOOKED_AT_MAX {
+            return BTreeMap::new();
         }
-        by_value
+        values_of(self.visit_by_group(Some(label), Some(deployment)))
+    }
+
+    /// The same in the groups of all labels.
+    pub(super) fn times_with_by_group(&self, deployment: u32) -> TimesByGroup<'_> {
+        if self.devices.len() > LOOKED_AT_MAX {
+            return BTreeMap::new();
+        }
+        self.visit_by_group(None, Some(deployment))
+    }
+
+    /// The times by group of every row, or of those of a deployment; of one label, or of all.
+    fn visit_by_group(&self, label: Option<&LabelKey>, deployment: Option<u32>) -> TimesByGroup<'_> {
+        let mut by_group = BTreeMap::new();
+        for device in &self.devices {
+            let context = device.state.context();
+            let rows =
+                || device.rows.iter().filter(|row| deployment.is_none_or(|number| row.deployment == number));
+            let is_heard = deployment.is_none() || rows().any(|row| row.is_counted(&context));
+            let times = Times {
+                changed_at: rows().filter_map(Row::changed_at).max(),
+                heard_at: context.counted_heard_at().filter(|_| is_heard),
+            };
+            let groups = device.groups.iter().map(|number| self.totals.groups.get(*number));
+            for group in groups.filter(|group| label.is_none_or(|label| group.label == *label)) {
+                let newest: &mut Times = by_group.entry((&group.label, &group.value)).or_default();
+                *newest = newest.newest(times);
+            }
+        }
+        by_group
     }
 
     fn is_in(&self, device: &Device, group: &LabelGroup) -> bool {

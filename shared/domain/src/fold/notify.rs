@@ -67,18 +67,13 @@ impl Fleet {
         }
         let status = NoticeStatus::of(&whole.rollup, query.status);
         let is_whole = subscription.is_of_a_deployment();
-        let mut view = query.id.as_ref().filter(|_| is_whole).and_then(|id| self.deployment_view(id));
+        let view = query.id.as_ref().filter(|_| is_whole).and_then(|id| self.deployment_view(id));
         let (mut apps, mut targets, mut omitted) = (Vec::new(), Vec::new(), NoticeOmitted::default());
         if query.output == Output::All && targets_max > 0 {
             let lines = self.notice_answer(&query, targets_max)?;
             (apps, targets) = (lines.apps, lines.targets);
         }
-        let (mut rollup, hub) = (whole.rollup, whole.hub);
-        // Every message of a device moves `lastHeardAt` without a change of any standing, so no notice has it.
-        targets.iter_mut().for_each(|line| line.last_heard_at = None);
-        apps.iter_mut().for_each(|app| app.rollup.last_heard_at = None);
-        view.iter_mut().for_each(|view| view.last_heard_at = None);
-        rollup.last_heard_at = None;
+        let (rollup, hub) = (whole.rollup, whole.hub);
         if query.output == Output::All {
             let all = rollup.targets + rollup.leaving + rollup.superseded;
             omitted.targets = all.saturating_sub(targets.len() as u64);

@@ -61,7 +61,7 @@ impl Fleet {
         let errors = room.take_rows(deployment.error_index.len(), deployment.error_index.by_code());
         let errors = errors.into_iter().filter_map(|code| self.error_count(number, code));
         let errors: Vec<ErrorCount> = errors.collect();
-        let groups = room.take_rows(counts.len(), counts.into_iter());
+        let groups = self.with_times(number, room.take_rows(counts.len(), counts.into_iter()));
         let times = self.times_of_deployment(number);
         let shown = skipped + components.len() + errors.len() + groups.len();
         Some(DeploymentPart {
@@ -92,7 +92,19 @@ impl Fleet {
         }))
     }
 
-    /// A deployment by group.
+    /// Adds the times of a deployment in each group.
+    fn with_times(&self, number: u32, mut groups: Vec<GroupShare>) -> Vec<GroupShare> {
+        if !groups.is_empty() {
+            let by_group = self.times_with_by_group(number);
+            for share in &mut groups {
+                let times = by_group.get(&(&share.label, &share.value)).copied().unwrap_or_default();
+                (share.changed_at, share.last_heard_at) = (times.changed_at, times.heard_at);
+            }
+        }
+        groups
+    }
+
+    /// A deployment by group, without times.
     fn group_counts(&self, number: u32) -> Vec<GroupShare> {
         let groups = self.totals.groups.all();
         groups
@@ -102,6 +114,8 @@ impl Fleet {
                     label: group.label.clone(),
                     value: group.value.clone(),
                     standings: counts.part(),
+                    changed_at: None,
+                    last_heard_at: None,
                 })
             })
             .collect()

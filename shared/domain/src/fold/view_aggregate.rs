@@ -24,8 +24,10 @@ use self::select::Selects as _;
 use super::delta::Delta;
 use super::device::Device;
 use super::hearing::UnheardCounts;
+use super::max_timestamp::MaxTimestamp;
 use super::standing::{CountClass, DeviceContext, Row};
 use super::totals::Totals;
+use super::view::Times;
 
 /// All defined views.
 #[derive(Debug, Default)]
@@ -51,6 +53,10 @@ struct ViewAggregate {
     groups: BTreeMap<Box<str>, Cell>,
     /// Devices that count, by unheard partition.
     unheard: UnheardCounts,
+    /// When the rows that count last changed.
+    last_changed: MaxTimestamp,
+    /// When the devices that count were last heard.
+    last_heard: MaxTimestamp,
     changed: bool,
 }
 
@@ -76,6 +82,22 @@ impl ViewAggregates {
         for (name, aggregate) in &mut self.list {
             if number < aggregate.cursor && aggregate.apply_delta(delta, seen) {
                 mark(&mut self.changed, name, aggregate);
+            }
+        }
+    }
+
+    /// Replaces the time of a device that was heard, without a change of anything else. No view is marked as changed.
+    pub(super) fn exchange_heard(
+        &mut self,
+        totals: &Totals,
+        number: u32,
+        device: &Device,
+        [before, after]: [&DeviceContext; 2],
+    ) {
+        let seen = CountedDevice { totals, device, context: after };
+        for aggregate in self.list.values_mut().filter(|aggregate| number < aggregate.cursor) {
+            if aggregate.times_of(seen).is_some() {
+                aggregate.last_heard.exchange(before.heard_at, after.heard_at);
             }
         }
     }
@@ -119,6 +141,8 @@ impl ViewAggregate {
             without: Cell::default(),
             groups: BTreeMap::new(),
             unheard: UnheardCounts::default(),
+            last_changed: MaxTimestamp::default(),
+            last_heard: MaxTimestamp::default(),
             changed: false,
         }
     }
@@ -134,7 +158,23 @@ impl ViewAggregate {
             Counted::Components => self.apply_components(delta, seen),
         };
         self.unheard.shift(delta, seen.context.unheard_in.filter(|_| counts));
+        if counts {
+            self.last_heard.apply(delta, seen.context.heard_at);
+        }
         counts
+    }
+
+    /// When the rows of a device that count last changed, and when it was last heard; none if it does not count.
+    fn times_of(&self, seen: CountedDevice<'_>) -> Option<Times> {
+        let select = &self.definition.select;
+        if seen.context.retired || !select.takes_device(seen) {
+            return None;
+        }
+        let counted = || seen.device.rows.iter().filter(|row| self.count_class(seen, row).is_some());
+        let is_of_devices = self.definition.count == Counted::Devices && select.is_of_devices();
+        let changed_at = counted().filter_map(Row::changed_at).max();
+        let counts = is_of_devices || counted().next().is_some();
+        counts.then_some(Times { changed_at, heard_at: seen.context.heard_at })
     }
 
     fn apply_standings(&mut self, delta: Delta, seen: CountedDevice<'_>) -> bool {
@@ -142,6 +182,7 @@ impl ViewAggregate {
         for row in &seen.device.rows {
             let Some(class) = self.count_class(seen, row) else { continue };
             any = true;
+            self.last_changed.apply(delta, row.changed_at());
             self.total.group.shift(delta, class);
             self.with_group_of(seen, row, |cell| cell.group.shift(delta, class));
         }
@@ -156,6 +197,7 @@ impl ViewAggregate {
         for row in &seen.device.rows {
             if self.count_class(seen, row).is_some() {
                 any = true;
+                self.last_changed.apply(delta, row.changed_at());
                 if by_deployment {
                     self.with_group_of(seen, row, shift);
                 }
@@ -174,11 +216,9 @@ impl ViewAggregate {
         let by_component = self.definition.group_by == Some(GroupBy::Component);
         let mut any = false;
         for row in &seen.device.rows {
-            let Some(class) = self.count_class(seen, row).filter(|class| class.shows_components()) else {
-                continue;
-            };
-            let Some(report) = &row.report else { continue };
+            let (Some(class), Some(report)) = (self.count_class(seen, row), &row.report) else { continue };
             any = true;
+            self.last_changed.apply(delta, row.changed_at());
             let count = |cell: &mut Cell, name: Option<&str>| {
                 cell.group.shift(delta, class);
                 let wanted =
@@ -197,10 +237,11 @@ impl ViewAggregate {
         any
     }
 
-    /// The class of a row, if it is selected.
+    /// The class of a row, if it is selected. Components are counted of reports about the current target alone.
     fn count_class(&self, seen: CountedDevice<'_>, row: &Row) -> Option<CountClass> {
         let class = row.count_class(seen.context);
-        self.definition.select.takes_standing(seen, row, class).then_some(class)
+        let is_shown = self.definition.count != Counted::Components || class.shows_components();
+        (is_shown && self.definition.select.takes_standing(seen, row, class)).then_some(class)
     }
 
     /// Changes the group that a row of the device is in, if rows are grouped.

@@ -9,7 +9,7 @@ use muster_contract::defined::{ComponentPart, Counted, CountedPart, DevicePart, 
 use muster_contract::groups::GroupView;
 use muster_contract::standing_part::StandingPart;
 use muster_contract::view::{Bounds, Complete, Freshness, Split, Standing, Verdict, content_digest};
-use muster_contract::{DeviceKey, LabelKey, LabelValue, State};
+use muster_contract::{DeploymentId, DeviceKey, LabelKey, LabelValue, State, Timestamp};
 
 use super::{Machine, Pair, World, counts, retried, verdict};
 
@@ -40,6 +40,38 @@ impl World {
     /// Every pair of label and value that a device has.
     pub(crate) fn groups(&self) -> BTreeSet<(LabelKey, LabelValue)> {
         self.machines.iter().flat_map(|one| one.labels.clone()).collect()
+    }
+
+    /// When a standing that a definition counts last changed, and when a device that counts was last heard.
+    pub(crate) fn defined_times(
+        &self,
+        definition: &ViewDefinition,
+    ) -> (Option<Timestamp>, Option<Timestamp>) {
+        let counts = |pair: Option<&Pair>| match (definition.count, pair) {
+            (Counted::Components, Some(pair)) => shows_components(pair),
+            (Counted::Devices, None) => definition.select.is_of_devices(),
+            (_, pair) => pair.is_some(),
+        };
+        let counted: Vec<_> = self.selected(definition).filter(|(_, pair)| counts(*pair)).collect();
+        let is_counted = |key: &DeviceKey, id: &DeploymentId| {
+            let mut pairs = counted.iter().filter_map(|(_, pair)| *pair);
+            pairs.any(|pair| (&pair.device, &pair.deployment) == (key, id))
+        };
+        (self.changed_at(&is_counted), self.heard_at(counted.iter().map(|(machine, _)| &machine.key)))
+    }
+
+    /// The same of the standings of a deployment on the devices of a group.
+    pub(crate) fn times_with(
+        &self,
+        id: &DeploymentId,
+        label: &LabelKey,
+        value: &LabelValue,
+    ) -> (Option<Timestamp>, Option<Timestamp>) {
+        let is_in =
+            |key: &DeviceKey| self.times.labels(key).is_some_and(|labels| labels.get(label) == Some(value));
+        let pairs = self.pairs.iter().filter(|pair| pair.deployment == *id && is_in(&pair.device));
+        let changed_at = self.changed_at(&|key, of| of == id && is_in(key));
+        (changed_at, self.heard_at(pairs.map(|pair| &pair.device)))
     }
 
     fn machine(&self, key: &DeviceKey) -> Option<&Machine> {
@@ -103,10 +135,7 @@ impl World {
     }
 
     fn found_components(&self, definition: &ViewDefinition) -> Found {
-        let shows = |pair: &Pair| {
-            let of_target = !matches!(pair.standing, Standing::Waiting | Standing::Outdated);
-            pair.is_target && of_target
-        };
+        let shows = shows_components;
         let by_component = definition.group_by == Some(GroupBy::Component);
         let place = |machine: &Machine, pair: &Pair| {
             if by_component {
@@ -193,6 +222,11 @@ impl Pair {
     fn names(&self) -> impl Iterator<Item = String> {
         self.report.iter().flat_map(|fact| &fact.components).map(|component| component.name.to_string())
     }
+}
+
+/// Whether the components of a pair count: its report is about its target.
+fn shows_components(pair: &Pair) -> bool {
+    pair.is_target && !matches!(pair.standing, Standing::Waiting | Standing::Outdated)
 }
 
 fn standings(pairs: &[&Pair]) -> CountedPart {

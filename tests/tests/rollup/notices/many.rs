@@ -69,7 +69,7 @@ async fn n09_the_most_subscriptions_cost_nothing_while_nothing_changes() {
     // One too many is refused, existing ones are not.
     let (code, words) = refusal(&stage.hub, "subscribe", &web(SUBSCRIPTIONS_MAX)).await;
     assert!(code == "conflict" && words.contains(&format!("there are {SUBSCRIPTIONS_MAX}")), "{words}");
-    assert!(words.contains("muster.notify.list"), "it says what to do: {words}");
+    assert!(words.contains("muster subscription list"), "it says what to do: {words}");
     assert!(subscribed(&stage.hub, &web(1)).await.resumed);
     let before = stage.results();
 

@@ -1,7 +1,6 @@
 //! Answers about groups, and their views. The devices without a group are the whole minus the groups, so no count
 //! needs a visit to devices.
 
-use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use muster_contract::groups::{GroupLine, GroupView, GroupsAnswer, LabelLine, LabelsAnswer};
@@ -72,9 +71,10 @@ impl Fleet {
         }
         let groups = || self.totals.groups.of(label);
         let known = groups().ok_or(NoGroups::Label)?;
-        // No times are kept of a deployment by group.
-        let mut times =
-            if number.is_none() { self.times_by_value(known, label) } else { BTreeMap::default() };
+        let mut times = match number {
+            None => self.times_by_value(known, label),
+            Some(number) => self.times_with_by_value(number, label),
+        };
         let values = groups().into_iter().flatten().map(|group| ValueCounts {
             value: &group.value,
             devices: group.whole.devices,

@@ -76,10 +76,9 @@ impl Merge {
         }
         let values = groups.into_iter().map(|(value, (devices, whole, times))| match deployment {
             None => ValueCounts { value, devices, counts: whole, times },
-            // As at a hub, there are no times of a deployment by group.
             Some(id) => {
-                let counts = self.counts_of(id, label, value);
-                ValueCounts { value, devices, counts, times: Times::default() }
+                let (counts, times) = self.share_of(id, label, value);
+                ValueCounts { value, devices, counts, times }
             }
         });
         let values = values.filter(|value| deployment.is_none() || !value.counts.is_empty()).collect();

@@ -55,7 +55,7 @@ pub(super) struct HubDeployment {
     pub(super) name: String,
     pub(super) components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
     pub(super) errors: BTreeMap<String, ErrorCount>,
-    pub(super) groups: ByGroup<Group>,
+    pub(super) groups: ByGroup<(Group, Times)>,
     rows: u64,
     whole: Option<Digest>,
 }
@@ -190,8 +190,9 @@ impl HubDeployment {
         self.components.extend(components);
         self.errors.extend(part.errors.iter().map(|error| (error.code.clone(), error.clone())));
         for counts in &part.groups {
-            let group = Group::read(&counts.standings)?;
-            self.groups.entry(counts.label.clone()).or_default().insert(counts.value.clone(), group);
+            let times = Times { changed_at: counts.changed_at, heard_at: counts.last_heard_at };
+            let share = (Group::read(&counts.standings)?, times);
+            self.groups.entry(counts.label.clone()).or_default().insert(counts.value.clone(), share);
         }
         Ok(self)
     }

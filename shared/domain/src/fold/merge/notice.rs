@@ -80,12 +80,8 @@ impl Merge {
         let view = view.map(|view| (verdict == Some(view.verdict), view));
         let mut omitted =
             NoticeOmitted { view: matches!(view, Some((false, _))), ..NoticeOmitted::default() };
-        let view = view.filter(|(agrees, _)| *agrees).map(|(_, mut view)| {
-            view.last_heard_at = None;
-            Box::new(view)
-        });
-        let mut rollup = whole.rollup;
-        rollup.last_heard_at = None;
+        let view = view.filter(|(agrees, _)| *agrees).map(|(_, view)| Box::new(view));
+        let rollup = whole.rollup;
         let targets = lines.listed(targets_max);
         let mut apps = Vec::new();
         if query.output == Output::All {

@@ -82,7 +82,7 @@ impl Merge {
             return None;
         }
         let ids = self.deployment_ids().into_iter();
-        let verdicts = ids.map(|id| self.counts_of(id, label, value).verdict());
+        let verdicts = ids.map(|id| self.share_of(id, label, value).0.verdict());
         let of_group = |hub: &'_ Hub| hub.groups.get(label)?.get(value).map(|tally| tally.hearing.clone());
         let parts: Vec<_> = self.hubs.iter().filter_map(|(name, hub)| Some((name, of_group(hub)?))).collect();
         let hub = hearing(parts.iter().map(|(name, hub)| (*name, hub)));
@@ -177,11 +177,13 @@ impl Merge {
         counts.fold(Group::default(), plus)
     }
 
-    /// A group's share of a deployment at all hubs.
-    pub(super) fn counts_of(&self, id: &DeploymentId, label: &LabelKey, value: &LabelValue) -> Group {
-        let counts = |hub: &Hub| hub.deployments.get(id)?.groups.get(label)?.get(value).copied();
-        let counts = self.hubs.values().filter_map(|hub| Some(hub.as_heard(counts(hub)?)));
-        counts.fold(Group::default(), plus)
+    /// A group's share of a deployment at all hubs, and its times.
+    pub(super) fn share_of(&self, id: &DeploymentId, label: &LabelKey, value: &LabelValue) -> (Group, Times) {
+        let share = |hub: &Hub| hub.deployments.get(id)?.groups.get(label)?.get(value).copied();
+        let shares = self.hubs.values().filter_map(|hub| Some((hub, share(hub)?)));
+        shares.fold(Default::default(), |(sum, newest), (hub, (group, times))| {
+            (plus(sum, hub.as_heard(group)), newest.newest(times))
+        })
     }
 }
 

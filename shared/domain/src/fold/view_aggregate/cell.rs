@@ -5,7 +5,9 @@ use std::ops::AddAssign;
 
 use muster_contract::State;
 use muster_contract::defined::{ComponentPart, Counted, CountedPart, DevicePart};
+use muster_contract::view::Split;
 
+use crate::aggregate::severity;
 use crate::fold::tally::{Devices, Group};
 use crate::fold::totals::States;
 
@@ -41,9 +43,39 @@ impl Cell {
         }
     }
 
+    /// Why the verdict on the standings is so; of devices and components, how the worst of them are.
+    pub(super) fn words(&self, count: Counted) -> String {
+        match count {
+            Counted::Standings => self.group.verdict().words(self.group.heard()),
+            Counted::Devices => device_words(self.devices.by_freshness()),
+            Counted::Components => component_words(&self.components()),
+        }
+    }
+
     fn components(&self) -> BTreeMap<State, u64> {
         let counts = State::ALL.into_iter().map(|state| (state, u64::from(self.states[state as usize])));
         counts.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+/// How devices are heard: that none is, or how many are silent.
+fn device_words(devices: Split) -> String {
+    let (silent, total) = (devices.stale + devices.never, devices.total());
+    match devices.unheard("device") {
+        Some(words) => words,
+        None if total == 0 => "no device is counted".to_owned(),
+        None if silent == 0 => "every device is heard".to_owned(),
+        None => format!("devices that are silent: {silent} of {total}"),
+    }
+}
+
+/// The state of the worst components, and how many are in it.
+fn component_words(components: &BTreeMap<State, u64>) -> String {
+    let total: u64 = components.values().sum();
+    match components.keys().copied().max_by_key(|state| severity(*state)) {
+        None => "no component is counted".to_owned(),
+        Some(worst) if components[&worst] == total => format!("every component is {worst}"),
+        Some(worst) => format!("components that are {worst}: {} of {total}", components[&worst]),
     }
 }
 
