@@ -369,7 +369,7 @@ pub(crate) static CHANGES: &[Change] = &[
             Delete,
             "/subscriptions/{subscription}",
             (Notify, "unsubscribe"),
-            "End a subscription, also one whose subscriber is gone",
+            "`muster subscription end`: end a subscription, also one whose subscriber is gone",
         )
     },
 ];
