@@ -4,7 +4,6 @@
 //! [`muster_domain::rollout`] decides; so a command that is interrupted, or run twice, releases nothing twice.
 
 pub mod approvals;
-mod explain;
 mod gather;
 mod past;
 mod point_in_time;
@@ -14,13 +13,13 @@ mod watch;
 
 use std::collections::BTreeMap;
 
-use muster_client::rollout::{DecisionRequest, release_all};
+use muster_client::rollout::{DecisionRequest, explain, previewed, release_all};
 use muster_contract::canonical::Digest;
 use muster_contract::limits::RELEASE_DEVICES_MAX;
 use muster_contract::plans::OperationState;
 use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest, RolloutRecord, RolloutTarget, RolloutVerb};
 use muster_contract::{DeploymentId, DeviceKey, WaveName};
-use muster_domain::rollout::{Outlook, RolloutProgress, outlook};
+use muster_domain::rollout::RolloutProgress;
 use serde::Serialize;
 
 use crate::config::{DecisionArgs, DeviceArg, ReleaseArgs, RolloutCommand};
@@ -32,12 +31,12 @@ use crate::session::Session;
 use self::gather::{governed, rollouts, ungoverned};
 
 pub use self::approvals::{ApprovalEvent, ApprovalEventKind};
-pub use self::explain::{BlockingRule, DeviceGroup, Predicate, RolloutWhy};
 pub use self::point_in_time::RolloutsThen;
 pub use self::verify::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult};
 pub use muster_client::rollout::{
-    ApprovalRequest, Decided, HeldChanges, RolloutOperations, RolloutSnapshot, RolloutsFrame, StepTaken,
-    WaveBar, held_changes, rollouts_at, targets,
+    ApprovalRequest, BlockingRule, Decided, DeviceGroup, HeldChanges, Predicate, Previewed,
+    RolloutOperations, RolloutSnapshot, RolloutWhy, RolloutsFrame, StepTaken, WaveBar, held_changes,
+    rollouts_at, targets,
 };
 
 /// The decisions about the rollouts of a deployment.
@@ -138,18 +137,8 @@ fn of_states(mut all: Vec<RolloutOperations>, states: &[OperationState]) -> Vec<
 /// As [`show`].
 pub async fn why(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
     let found = governed(session, &id).await?;
-    let all: Vec<_> = found.rollouts.iter().map(explain::explain).collect();
+    let all: Vec<_> = found.rollouts.iter().map(explain).collect();
     session.show_own(&all, |all, _| render::rollout::why(all))
-}
-
-/// A rollout, with what is known of its course.
-#[derive(Debug, Serialize)]
-pub struct Previewed {
-    /// The rollout.
-    #[serde(flatten)]
-    pub rollout: RolloutProgress,
-    /// Its devices that are not heard, its budget and its end.
-    pub outlook: Outlook,
 }
 
 /// Shows the wave of each device, the ones that are not heard, groups without room in the budget, and the earliest end.
@@ -159,9 +148,7 @@ pub struct Previewed {
 async fn preview(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
     let now = session.clock.now();
     let found = governed(session, &id).await?;
-    let preview =
-        |rollout: RolloutProgress| Previewed { outlook: outlook(&rollout, &found.lines, now), rollout };
-    let found: Vec<_> = found.rollouts.into_iter().map(preview).collect();
+    let found = previewed(found, now);
     let frame = session.frame();
     session.show_own(&found, |found, now| render::rollout::preview(found, frame, now))
 }

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod decide;
+mod explain;
 mod gather;
 mod operations;
 mod snapshot;
@@ -14,18 +15,36 @@ use std::collections::BTreeMap;
 use muster_contract::limits::RELEASE_DEVICES_MAX;
 use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest};
 use muster_contract::{DeploymentId, Timestamp};
-use muster_domain::rollout::{Blocked, RolloutProgress, Step};
+use muster_domain::rollout::{Blocked, Outlook, RolloutProgress, Step, outlook};
 use serde::Serialize;
 
 use crate::ask::{AskError, Hub, understood};
 
 pub use approvals::{ApprovalRequest, ApprovalState, RequestKey, read_approvals, waiting_wave};
 pub use decide::{Decided, DecisionRequest, approve, decide, reject};
+pub use explain::{BlockingRule, DeviceGroup, Predicate, RolloutWhy, explain};
 pub use gather::{
     Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by, version,
 };
 pub use operations::{RolloutOperations, operations, operations_listed};
 pub use snapshot::{RolloutSnapshot, RolloutWord, RolloutsFrame, WaveBar};
+
+/// A rollout, with what is known of its course.
+#[derive(Debug, Serialize)]
+pub struct Previewed {
+    /// The rollout.
+    #[serde(flatten)]
+    pub rollout: RolloutProgress,
+    /// Its devices that are not heard, its budget and its end.
+    pub outlook: Outlook,
+}
+
+/// The rollouts of a deployment with what is known of their course.
+pub fn previewed(gathered: Gathered, now: Timestamp) -> Vec<Previewed> {
+    let Gathered { rollouts, lines, .. } = gathered;
+    let one = |rollout: RolloutProgress| Previewed { outlook: outlook(&rollout, &lines, now), rollout };
+    rollouts.into_iter().map(one).collect()
+}
 
 /// A step that was taken, or why none was.
 #[derive(Debug, Serialize)]

@@ -53,7 +53,8 @@ nothing.
 
 **Packages.** A device reads the bucket `packages` by sequence. Its rights come from its name, and the server does not read
 desired states, so no right can name the packages of one device: every device may read every package, at a site too. A read
-answers with one message, and no device creates a consumer of the bucket, lists it or writes it. A packager writes it, may
+answers with one message, and no device creates a consumer of the bucket, lists it or writes it. Operators and gateways read
+it to list packages. A packager writes it, may
 remove every package by rollups, and reaches no other stream
 ([decision 0040](../shared/decisions/0040-packages-in-the-hub.md)).
 

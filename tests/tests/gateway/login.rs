@@ -92,8 +92,13 @@ impl LoginStage {
     }
 
     pub(crate) fn spawn(&mut self, role: Role, binary: &str, args: &[&str]) {
-        let creds = self.hub.creds(role).display().to_string();
-        let url = self.hub.url();
+        let creds = self.hub.creds(role);
+        self.spawn_with(&creds, binary, args);
+    }
+
+    /// Starts a program with these credentials.
+    pub(crate) fn spawn_with(&mut self, creds: &Path, binary: &str, args: &[&str]) {
+        let (creds, url) = (creds.display().to_string(), self.hub.url());
         let args = [&["--nats-url", &url, "--creds", &creds], args].concat();
         let args = args.into_iter().map(str::to_owned).collect();
         let name = format!("{binary}-{}", self.processes.len());
@@ -217,11 +222,16 @@ fn key_of(file: &Path) -> String {
 
 /// A hub with services, and a change of `web` that waits for two approvals.
 pub(crate) async fn with_services() -> (LoginStage, Repository) {
+    with_services_of(&sleeper("web", 1), ROLLOUT).await
+}
+
+/// A hub with services, and a change of `web` that a rollout holds.
+pub(crate) async fn with_services_of(web: &str, rollout: &str) -> (LoginStage, Repository) {
     let mut stage = LoginStage::start().await;
     let repository = Repository::create(stage.hub.dir().join("repository")).await.unwrap();
     write_devices(&repository, &[device("press-4")]).unwrap();
-    repository.write("fleet/web.yaml", &sleeper("web", 1)).unwrap();
-    repository.write("fleet/rollout.yaml", ROLLOUT).unwrap();
+    repository.write("fleet/web.yaml", web).unwrap();
+    repository.write("fleet/rollout.yaml", rollout).unwrap();
     repository.commit("web").await.unwrap();
     let git = repository.dir().display().to_string();
     stage.spawn(

@@ -17,9 +17,12 @@ mod login_attempts;
 mod login_oidc;
 mod openapi;
 mod pages;
+mod planning;
 mod receiver;
+mod refusals;
 mod rest;
 mod rollouts;
+mod walk_through;
 mod webhook_rules;
 mod webhooks;
 

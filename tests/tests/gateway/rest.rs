@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use super::client::get;
+use super::planning::planned;
 use super::served;
 
 /// Addresses that are asked, each with the command that asks the same.
-const SAME: [(&str, &[&str]); 11] = [
+const SAME: [(&str, &[&str]); 18] = [
     ("/fleet", &["fleet"]),
     ("/deployments", &["status"]),
     ("/deployments/web", &["status", "web"]),
@@ -17,6 +18,13 @@ const SAME: [(&str, &[&str]); 11] = [
     ("/devices/plant7/press-1", &["device", "plant7/press-1"]),
     ("/sites/plant8", &["site", "plant8"]),
     ("/why?deployment=web", &["why", "web"]),
+    ("/verify", &["verify"]),
+    ("/plans", &["plan", "list"]),
+    ("/operations", &["operation", "list"]),
+    ("/nodes", &["node", "list"]),
+    ("/clusters", &["cluster", "list"]),
+    ("/views", &["view", "list"]),
+    ("/packages", &["package", "list"]),
     ("/quarantine", &["quarantine", "list"]),
     ("/audit", &["audit"]),
     ("/audit?site=plant7", &["audit", "--site", "plant7"]),
@@ -39,7 +47,7 @@ fn still(mut value: Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rest_gives_the_documents_that_the_command_gives() {
-    let (system, addr) = served().await;
+    let (system, addr) = planned().await;
     for (path, words) in SAME {
         system
             .eventually(&format!("{path} is `muster {}`", words.join(" ")), async || {
@@ -54,6 +62,20 @@ async fn rest_gives_the_documents_that_the_command_gives() {
     }
 }
 
+/// Parts of addresses that name something that is not there.
+const ABSENT: [&str; 10] = [
+    "/groups/",
+    "/rollouts/web",
+    "/quarantine/1",
+    "/plans/web",
+    "/instances/",
+    "/nodes/",
+    "/clusters/press",
+    "/capabilities/",
+    "/views/",
+    "/hubs",
+];
+
 /// An address of the document with names that exist, and the parameters that it needs.
 fn filled(path: &str) -> String {
     let path = path
@@ -63,6 +85,10 @@ fn filled(path: &str) -> String {
         .replace("{label}", "region")
         .replace("{value}", "north")
         .replace("{seq}", "1")
+        .replace("{plan}", "web")
+        .replace("{instance}", "web-1")
+        .replace("{capability}", "v100")
+        .replace("{view}", "rings")
         .replace("{group}", "web")
         .replace("{provider}", "plant7")
         .replace("{cluster}", "press-1")
@@ -81,7 +107,7 @@ fn filled(path: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_read_route_in_openapi_answers_and_refuses_unknown_parameters() {
-    let (system, addr) = served().await;
+    let (system, addr) = planned().await;
     let document = get(addr, "/openapi.json").await.unwrap().json();
     assert_eq!(document["openapi"], "3.1.0");
     let paths = document["paths"].as_object().unwrap();
@@ -90,9 +116,8 @@ async fn every_read_route_in_openapi_answers_and_refuses_unknown_parameters() {
     let reads = paths.iter().filter(|(path, item)| item.get("get").is_some() && !is_left_out(path));
     for (path, _) in reads {
         let address = filled(path);
-        // No label, no rollout and no rejected report is there.
-        let is_absent =
-            ["/groups/", "/rollouts/web", "/quarantine/1"].iter().any(|part| address.contains(part));
+        // No label, no rollout, no rejected report, nothing of the planner and no federation is there.
+        let is_absent = ABSENT.iter().any(|part| address.contains(part));
         let answer = system
             .eventually(&address, async || match get(addr, &address).await {
                 Ok(answer) if answer.status != 503 => Ok(answer),

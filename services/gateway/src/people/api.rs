@@ -1,8 +1,8 @@
 //! `/api/v1`: everything that `muster` can ask, as the contract's documents are, and changes ([`act`]).
 //!
 //! The tables [`routes`] (reads, with [`filters`]) and [`changes`] (those of one request, made by [`change`]) give the router and the
-//! OpenAPI document ([`openapi`]). [`params`] reads flags, [`body`] the fields of changes, [`cursor`] continues lists, [`plans`]
-//! reads records of the planner, [`idempotency`] answers a repeated change once from [`answers`], [`webhooks`] are those that
+//! OpenAPI document ([`openapi`]). [`params`] reads flags, [`body`] the fields of changes, [`shape`] their types, [`cursor`] continues lists, [`plans`]
+//! and [`rollouts`] read records that take more than one request, [`idempotency`] answers a repeated change once from [`answers`], [`webhooks`] are those that
 //! gateways deliver.
 
 pub(crate) mod act;
@@ -16,23 +16,22 @@ pub(crate) mod idempotency;
 pub(crate) mod openapi;
 pub(crate) mod params;
 mod plans;
+mod rollouts;
 pub(crate) mod routes;
+mod shape;
 pub(crate) mod webhooks;
-
-use std::iter;
 
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
-use axum::http::header::{CONTENT_TYPE, ETAG, LINK};
+use axum::http::header::{CONTENT_TYPE, LINK};
 use axum::http::{Extensions, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, get, on};
 use muster_client::ask::AskError;
-use muster_client::audit::gathered;
+use muster_client::audit;
 use muster_client::packages;
 use muster_client::quarantine::{self, Selection};
-use muster_client::rollout::{held_changes, operations, read_approvals, rollouts_at, targets, version};
 use muster_contract::quarantine::RejectionCode;
 use muster_contract::query::{PAGE_MAX, PublisherQuery, Query};
 use muster_contract::{DeploymentId, SiteId, Timestamp};
@@ -115,36 +114,6 @@ async fn read(
             let status = people.hub.publisher("status", &PublisherQuery::default()).await?;
             Ok(document(StatusCode::OK, &status))
         }
-        Source::Rollouts => Ok(document(StatusCode::OK, &held_changes(&people.hub).await?)),
-        Source::Rollout => {
-            let id = deployment(&names)?;
-            let rollouts = rollouts_at(&people.hub, &id, now).await?;
-            if rollouts.is_empty() {
-                return Err(ungoverned(&id));
-            }
-            let tag = HeaderValue::from_str(&format!("\"{}\"", version(&rollouts)));
-            let mut response = document(StatusCode::OK, &rollouts);
-            response.headers_mut().extend(tag.ok().map(|tag| (ETAG, tag)));
-            Ok(response)
-        }
-        Source::RolloutOperations => {
-            let id = deployment(&names)?;
-            let rollouts = rollouts_at(&people.hub, &id, now).await?;
-            Ok(document(StatusCode::OK, &rollouts.iter().flat_map(operations).collect::<Vec<_>>()))
-        }
-        Source::RolloutHistory => {
-            let id = deployment(&names)?;
-            let rollouts = targets(&people.hub, &id).await?.decisions;
-            Ok(document(StatusCode::OK, &json!({ "deployment": id, "rollouts": rollouts })))
-        }
-        Source::Approvals => {
-            let state = read_approvals(&people.hub, iter::empty(), now).await?;
-            // A list without a deployment that could not be judged would look whole.
-            if !state.unknown.is_empty() {
-                return Err(AskError::CommitChanged.into());
-            }
-            Ok(document(StatusCode::OK, &state.waiting.into_values().collect::<Vec<_>>()))
-        }
         Source::Audit => audit(&people, &values).await,
         Source::Quarantine => {
             let limit = number(&values, "limit", REPORTS_DEFAULT)?;
@@ -152,6 +121,7 @@ async fn read(
             let list = quarantine::list(&people.hub, &selection(&values, now)?, limit, settled).await?;
             Ok(document(StatusCode::OK, &list))
         }
+        Source::Rollouts(source) => rollouts::read(&people.hub, source, &names, now).await,
     }
 }
 
@@ -164,7 +134,7 @@ async fn audit(people: &People, values: &Values) -> Result<Response, Problem> {
     let site = values.get("site").map(str::parse::<SiteId>).transpose();
     let site = site.map_err(|error| Problem::field("site", error.to_string()))?;
     let now = || people.clock.now();
-    Ok(document(StatusCode::OK, &gathered(&people.hub, site, &now).await?))
+    Ok(document(StatusCode::OK, &audit::gathered(&people.hub, site, &now).await?))
 }
 
 fn fixed(route: &Route) -> Map<String, Value> {

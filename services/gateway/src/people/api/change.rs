@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{Fields, read_body};
 use super::idempotency::RequestName;
+use super::shape::{is_of, typed, wrong_kind};
 use super::{PathParams, document, path_names};
 use crate::people::People;
 use crate::problem::Problem;
@@ -125,6 +126,12 @@ impl Change {
         })
     }
 
+    /// Pointers to all fields that the address sets.
+    pub(crate) fn pointers(&self) -> impl Iterator<Item = String> {
+        let fixed = self.fixed.iter().map(|(pointer, _)| (*pointer).to_owned());
+        self.names().map(|(_, pointer)| pointer).chain(fixed)
+    }
+
     /// Whether the address or a header sets a field of the body's part.
     fn is_set(&self, field: &str) -> bool {
         let is_it = |pointer: &str| {
@@ -132,8 +139,7 @@ impl Change {
             rest.is_some_and(|rest| rest.split('/').next() == Some(field))
         };
         let is_of_header = self.is_versioned() && ["expectedVersion", "requestId"].contains(&field);
-        self.names().any(|(_, pointer)| is_it(&pointer))
-            || self.fixed.iter().any(|(pointer, _)| is_it(pointer))
+        self.pointers().any(|pointer| is_it(&pointer))
             || self.body.is_empty() && is_of_header
             || self.without.contains(&field)
     }
@@ -162,8 +168,8 @@ impl Change {
     /// Whether a form can say all that the body may: no field is an object or a list.
     pub(crate) fn takes_form(&self) -> bool {
         let schema = self.inline_schema();
-        let fields = schema["properties"].as_object().into_iter().flatten();
-        fields.into_iter().all(|(_, field)| !is_of(field, "object") && !is_of(field, "array"))
+        let mut fields = schema["properties"].as_object().into_iter().flatten();
+        fields.all(|(_, field)| !is_of(field, "object") && !is_of(field, "array"))
     }
 
     /// The request of a body.
@@ -210,8 +216,11 @@ impl Change {
         if let Some(unknown) = object.keys().find(|field| !known.contains_key(*field)) {
             return Err(self.unknown(unknown, known));
         }
-        let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        match required.into_iter().find(|field| !object.contains_key(*field)) {
+        if let Some((field, rule)) = wrong_kind(&schema, &Value::Object(object.clone()), "") {
+            return Err(Problem::field(&field, rule));
+        }
+        let mut required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        match required.find(|field| !object.contains_key(*field)) {
             Some(missing) => Err(Problem::field(missing, "is missing")),
             None => Ok(object),
         }
@@ -220,8 +229,13 @@ impl Change {
     fn unknown(&self, field: &str, known: &Map<String, Value>) -> Problem {
         let names: Vec<&str> = known.keys().map(String::as_str).collect();
         let shown: String = field.chars().filter(|sign| !sign.is_control()).take(64).collect();
+        if self.is_set(field) {
+            return Problem::field(
+                &shown,
+                "has no use here, or the address or a header says it: leave it out",
+            );
+        }
         let rule = match names[..] {
-            _ if self.is_set(field) => "the address or a header says it: leave it out".to_owned(),
             [] => "unknown field; this change has none".to_owned(),
             _ => format!("unknown field; there are {}", names.join(", ")),
         };
@@ -331,33 +345,4 @@ fn insert(into: &mut Value, pointer: &str, value: Value) {
         (Value::Object(object), Value::Object(more)) => object.extend(more),
         (place, value) => *place = value,
     }
-}
-
-/// Whether a schema has a type.
-fn is_of(schema: &Value, kind: &str) -> bool {
-    schema["type"] == kind || schema["type"].as_array().is_some_and(|all| all.contains(&json!(kind)))
-}
-
-/// The fields of a form, each as its schema says. A text that is none of the kind stays a text, which the check refuses.
-fn typed(pairs: Vec<(String, String)>, known: &Map<String, Value>) -> Map<String, Value> {
-    let mut object = Map::new();
-    for (name, text) in pairs {
-        let schema = known.get(&name).unwrap_or(&Value::Null);
-        let is = |kind: &str| is_of(schema, kind);
-        let value = if is("integer") {
-            text.parse::<u64>().map_or_else(|_| json!(text), Value::from)
-        } else if is("boolean") {
-            text.parse::<bool>().map_or_else(|_| json!(text), Value::from)
-        } else {
-            json!(text)
-        };
-        match object.get_mut(&name) {
-            Some(Value::Array(list)) => list.push(value),
-            None if is("array") => _ = object.insert(name, json!([value])),
-            // Two texts where one is expected: the check refuses a list.
-            Some(first) => *first = json!([first.take(), value]),
-            None => _ = object.insert(name, value),
-        }
-    }
-    object
 }

@@ -255,7 +255,7 @@ pub(crate) static CHANGES: &[Change] = &[
         "/nodes/{site}/{device}",
         NODE,
         "/item/node",
-        "`muster node create`: create a node, or change what was said of it",
+        "`muster node create`: with If-Match change what was said of a node, otherwise create one",
     ),
     Change {
         named: NODE,
@@ -373,3 +373,41 @@ pub(crate) static CHANGES: &[Change] = &[
         )
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use schemars::generate::SchemaSettings;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn what_an_address_sets_is_a_field_of_the_request_and_none_of_the_body() {
+        for change in CHANGES {
+            let what = format!("{:?} {}", change.method, change.path);
+            let mut generator = SchemaSettings::draft2020_12().into_generator();
+            let part = (change.part)(&mut generator).to_value();
+            let fields = part["properties"].as_object().unwrap();
+            let body = change.body_schema(&mut generator).unwrap_or_default();
+            let of_body = |field: &str| body["properties"].get(field).is_some();
+            let set: Vec<String> = change.pointers().collect();
+            assert_eq!(set.iter().filter(|pointer| pointer.is_empty()).count(), 0, "{what}");
+            let within =
+                set.iter().filter_map(|pointer| pointer.strip_prefix(change.body)?.strip_prefix('/'));
+            let names = within.map(|rest| rest.split('/').next().unwrap());
+            for field in names.chain(change.without.iter().copied()) {
+                assert!(fields.contains_key(field) && !of_body(field), "{what}: {field}");
+            }
+            assert!(!of_body("expectedVersion") && !of_body("requestId"), "{what}");
+            let mut required = body["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            assert!(required.all(of_body), "{what}");
+        }
+    }
+
+    #[test]
+    fn no_two_changes_have_the_same_method_and_address() {
+        let mut all: Vec<_> = CHANGES.iter().map(|change| (change.path, change.method.as_str())).collect();
+        all.sort_unstable();
+        assert!(all.windows(2).all(|pair| pair[0] != pair[1]), "{all:?}");
+    }
+}

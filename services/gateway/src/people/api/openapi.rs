@@ -29,6 +29,9 @@ const EMPTY_FLAGS: [&str; 3] = ["apps", "clusters", "resources"];
 /// The meaning of the header `Idempotency-Key`.
 const IDEMPOTENCY: &str = "A text of your choice: the same request with the same key within 10 minutes is made once, and gets the same answer";
 
+/// Statuses of refusals that changes alone have.
+const OF_CHANGES: [&str; 2] = ["412", "422"];
+
 /// The document as a text.
 pub(crate) fn text() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
@@ -82,7 +85,7 @@ pub(crate) fn whole() -> Value {
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "paths": paths,
-        "components": { "schemas": schemas },
+        "components": { "schemas": schemas, "responses": refusals() },
     })
 }
 
@@ -169,7 +172,7 @@ fn add_webhooks(paths: &mut Map<String, Value>, generator: &mut SchemaGenerator)
     let mut parameters = path_params(&path);
     parameters.push(header("Idempotency-Key", IDEMPOTENCY));
     let mut responses = responses("application/json", &json!({ "type": "object" }));
-    responses["422"] = refusal("The Idempotency-Key belongs to another request");
+    responses["422"] = refused("422");
     paths.insert(
         path,
         json!({ "delete": {
@@ -200,8 +203,10 @@ fn add_others(paths: &mut Map<String, Value>) {
         let mut change = change(&format!("rollout {verb}"), &path, DECISION, &answer);
         let about = "Only if the rollouts have this ETag: their commit, contents and decisions";
         push(&mut change["post"]["parameters"], header("If-Match", about));
-        change["post"]["responses"]["409"]["content"]["application/json"] = json!({ "schema": answer });
-        change["post"]["responses"]["412"] = refusal("The rollouts have changed since they were read");
+        let mut conflict = refusals()["409"].take();
+        conflict["content"]["application/json"] = json!({ "schema": answer });
+        change["post"]["responses"]["409"] = conflict;
+        change["post"]["responses"]["412"] = refused("412");
         paths.insert(path.clone(), change);
     }
     for verb in QUARANTINE_VERBS {
@@ -239,7 +244,7 @@ fn change(words: &str, path: &str, fields: &[Param], answer: &Value) -> Value {
     let mut parameters = path_params(path);
     parameters.push(header("Idempotency-Key", IDEMPOTENCY));
     let mut responses = responses("application/json", answer);
-    responses["422"] = refusal("The Idempotency-Key belongs to another request");
+    responses["422"] = refused("422");
     json!({ "post": {
         "summary": format!("`muster {words}`"),
         "operationId": words.replace(' ', "_"),
@@ -320,24 +325,41 @@ fn refusal(words: &str) -> Value {
         "content": { PROBLEM_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } } })
 }
 
-fn responses(media: &str, schema: &Value) -> Value {
-    let problem = refusal;
+/// The refusals of all routes by status, described once.
+fn refusals() -> Value {
     json!({
-        "200": { "description": "The answer", "content": { media: { "schema": schema } } },
-        "400": problem("The request cannot be understood"),
-        "401": problem("A login is needed"),
-        "403": problem("The request is not permitted"),
-        "404": problem("There is no such thing"),
+        "400": refusal("The request cannot be understood"),
+        "401": refusal("A login is needed"),
+        "403": refusal("The request is not permitted"),
+        "404": refusal("There is no such thing"),
         "408": passing("The body came too slowly", true),
         "409": passing("The request contradicts the present state", false),
-        "410": problem("The cursor is not valid any more"),
-        "413": problem("The body is too long"),
-        "415": problem("The body is of a wrong media type"),
-        "421": problem("The gateway does not serve this host"),
+        "410": refusal("The cursor is not valid any more"),
+        "412": refusal("It has another version than If-Match names, or none"),
+        "413": refusal("The body is too long"),
+        "415": refusal("The body is of a wrong media type"),
+        "421": refusal("The gateway does not serve this host"),
+        "422": refusal("The Idempotency-Key belongs to another request"),
         "429": passing("Too many requests are under way", true),
-        "502": problem("A service failed, or is of another version"),
+        "502": refusal("A service failed, or is of another version"),
         "503": passing("A service does not answer, or has not read LEDGER to its end", true),
     })
+}
+
+/// The reference to a refusal.
+fn refused(status: &str) -> Value {
+    json!({ "$ref": format!("#/components/responses/{status}") })
+}
+
+fn responses(media: &str, schema: &Value) -> Value {
+    let mut responses =
+        json!({ "200": { "description": "The answer", "content": { media: { "schema": schema } } } });
+    let all = refusals();
+    let statuses = all.as_object().into_iter().flat_map(Map::keys);
+    for status in statuses.filter(|status| !OF_CHANGES.contains(&status.as_str())) {
+        responses[status] = refused(status);
+    }
+    responses
 }
 
 fn problem() -> Value {
@@ -395,20 +417,20 @@ mod tests {
         let responses = &document["paths"]["/api/v1/rollouts/{id}/pause"]["post"]["responses"];
         assert_eq!(responses["409"]["content"]["application/json"]["schema"]["type"], "array");
         for status in ["401", "408", "412", "421", "422"] {
-            assert!(responses[status]["content"][PROBLEM_TYPE].is_object(), "{status}");
+            assert_eq!(responses[status], refused(status), "{status}");
+            assert!(
+                document["components"]["responses"][status]["content"][PROBLEM_TYPE].is_object(),
+                "{status}"
+            );
         }
     }
 
     #[test]
     fn answers_that_may_pass_say_when_to_try_again() {
         let document = whole();
-        let paths = document["paths"].as_object().unwrap();
-        let all = paths.values().flat_map(|path| path.as_object().unwrap().values());
-        for operation in all.filter(|operation| operation["responses"]["503"].is_object()) {
-            for status in ["408", "429", "503"] {
-                let header = &operation["responses"][status]["headers"]["Retry-After"];
-                assert_eq!(header["required"], true, "{} {status}", operation["operationId"]);
-            }
+        let refusals = &document["components"]["responses"];
+        for status in ["408", "429", "503"] {
+            assert_eq!(refusals[status]["headers"]["Retry-After"]["required"], true, "{status}");
         }
         assert!(document["paths"]["/.well-known/margo"]["get"]["responses"]["304"].is_object());
     }

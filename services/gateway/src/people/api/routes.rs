@@ -63,20 +63,31 @@ pub(crate) enum Source {
     Hubs,
     /// The publisher's status.
     Publisher,
-    /// Held changes and open rollouts.
-    Rollouts,
-    /// The rollouts of one deployment.
-    Rollout,
-    /// The releases of one deployment's rollouts as operations.
-    RolloutOperations,
-    /// Decisions about the rollouts of one deployment.
-    RolloutHistory,
+    /// Rollouts.
+    Rollouts(RolloutSource),
     /// Rejected reports.
     Quarantine,
-    /// The waves that wait for an approval.
-    Approvals,
     /// The accounts of devices and the views.
     Audit,
+}
+
+/// A question about rollouts, which takes several requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RolloutSource {
+    /// Held changes and open rollouts.
+    All,
+    /// The rollouts of one deployment.
+    Progress,
+    /// Why they stand where they do.
+    Why,
+    /// With what is known of their course.
+    Preview,
+    /// Their releases as operations.
+    Operations,
+    /// The decisions about them.
+    History,
+    /// The waves that wait for an approval.
+    Approvals,
 }
 
 impl Route {
@@ -87,7 +98,7 @@ impl Route {
 
     /// Whether an answer has an entity tag for `If-Match`.
     pub(crate) const fn has_version(&self) -> bool {
-        matches!(self.source, Source::Rollout | Source::PlannerRow(..))
+        matches!(self.source, Source::Rollouts(RolloutSource::Progress) | Source::PlannerRow(..))
     }
 }
 
@@ -233,17 +244,23 @@ pub(crate) static ROUTES: &[Route] = &[
         "The fact that a time stands for",
     ),
     route("/publisher", Source::Publisher, &[], of::<PublisherStatus>, "The publisher and its sources"),
-    route("/rollouts", Source::Rollouts, &[], object, "Changes that wait for a release, and open rollouts"),
+    route(
+        "/rollouts",
+        Source::Rollouts(RolloutSource::All),
+        &[],
+        object,
+        "Changes that wait for a release, and open rollouts",
+    ),
     route(
         "/rollouts/{id}",
-        Source::Rollout,
+        Source::Rollouts(RolloutSource::Progress),
         &[],
         objects,
         "The rollouts of a deployment: waves, counts, next step",
     ),
     route(
         "/rollouts/{id}/history",
-        Source::RolloutHistory,
+        Source::Rollouts(RolloutSource::History),
         &[],
         history,
         "Every decision about the rollouts of a deployment",
@@ -255,7 +272,13 @@ pub(crate) static ROUTES: &[Route] = &[
         object,
         "Rejected reports, and why the hub rejected them",
     ),
-    route("/approvals", Source::Approvals, &[], objects, "The waves that wait for an approval"),
+    route(
+        "/approvals",
+        Source::Rollouts(RolloutSource::Approvals),
+        &[],
+        objects,
+        "The waves that wait for an approval",
+    ),
     route(
         "/audit",
         Source::Audit,
@@ -264,8 +287,22 @@ pub(crate) static ROUTES: &[Route] = &[
         "Whether every report is accounted for, and every view is right; one audit at a time",
     ),
     route(
+        "/rollouts/{id}/why",
+        Source::Rollouts(RolloutSource::Why),
+        &[],
+        objects,
+        "Why the rollouts of a deployment stand where they do: the predicate that blocks, and the devices",
+    ),
+    route(
+        "/rollouts/{id}/preview",
+        Source::Rollouts(RolloutSource::Preview),
+        &[],
+        objects,
+        "The wave of each device, devices that are not heard, and the earliest end",
+    ),
+    route(
         "/rollouts/{id}/operations",
-        Source::RolloutOperations,
+        Source::Rollouts(RolloutSource::Operations),
         &[],
         objects,
         "The releases of a deployment's rollouts as operations, by wave and state",

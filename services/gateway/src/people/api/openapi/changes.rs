@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::PREFIX;
 use super::super::change::{Change, ChangeMethod};
 use super::super::changes::CHANGES;
-use super::{IDEMPOTENCY, etag, header, path_params, refusal, responses, words};
+use super::{IDEMPOTENCY, OF_CHANGES, etag, header, path_params, refused, responses, words};
 
 /// Adds all of them.
 pub(super) fn add(paths: &mut Map<String, Value>, generator: &mut SchemaGenerator) {
@@ -43,8 +43,7 @@ fn described(change: &Change, generator: &mut SchemaGenerator) -> Value {
 fn responses_of(change: &Change, generator: &mut SchemaGenerator) -> Value {
     let answer = json!((change.answer)(generator));
     let mut responses = responses("application/json", &answer);
-    responses["412"] = refusal("It has another version than If-Match names, or none");
-    responses["422"] = refusal("The Idempotency-Key belongs to another request");
+    OF_CHANGES.iter().for_each(|status| responses[*status] = refused(status));
     if change.is_versioned() {
         responses["200"]["headers"] = etag("The version, for If-Match");
     }

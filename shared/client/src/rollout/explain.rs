@@ -114,7 +114,7 @@ pub struct DeviceGroup {
 }
 
 /// Explains a rollout.
-pub(super) fn explain(rollout: &RolloutProgress) -> RolloutWhy {
+pub fn explain(rollout: &RolloutProgress) -> RolloutWhy {
     let wave_at = match &rollout.state.step {
         Step::Release { wave, .. }
         | Step::Check { wave }
