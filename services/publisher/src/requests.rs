@@ -148,7 +148,9 @@ fn check_approver(requester: &Requester, request: &DecideRequest) -> Result<(), 
 
 /// The author of a change, for its record.
 fn author(call: &Call) -> Result<Option<RequestedBy>, ErrorBody> {
-    call.requester.author().map_err(|error| bad_request(error.to_string()))
+    call.requester
+        .author()
+        .map_err(|error| ErrorBody { code: ErrorCode::Forbidden, message: error.to_string() })
 }
 
 /// Checks that a release or a decision was computed for the last accepted commit, if it says for which. A content that was the newest one

@@ -133,12 +133,12 @@ pub async fn start(config: Config, tasks: &Supervisor) -> Result<Handle, StartEr
     let manifests = Manifests::new(bus.clone(), projection.clone());
     let actions = Actions::new(bus.clone(), projection.clone(), points.clone());
     tasks.spawn(Stage::Serve, "actions", actions.clone().tidy(tasks.token(Stage::Serve)));
-    let desk = QueryHandler::new(projection.clone(), metrics.clone())
+    let handler = QueryHandler::new(projection.clone(), metrics.clone())
         .with_lag(lag)
         .with_history(History::new(points, rebuilds))
         .with_manifests(manifests)
         .with_actions(actions);
-    tasks.spawn(Stage::Serve, "queries", desk.serve(bus, offered, tasks.token(Stage::Serve)));
+    tasks.spawn(Stage::Serve, "queries", handler.serve(bus, offered, tasks.token(Stage::Serve)));
     Ok(Handle { projection, metrics, notices })
 }
 
@@ -172,8 +172,8 @@ fn notify(bus: &Bus, source: ProjectionSource, tasks: &Supervisor) -> NotifyMetr
     let metrics = NotifyMetrics::register(tasks.health(), &register);
     let notifier = Notifier::new(bus.clone(), source.clone(), register.clone(), metrics.clone(), Rng::new());
     tasks.spawn(Stage::Publish, "notices", notifier.run(tasks.token(Stage::Publish)));
-    let desk = SubscriptionHandler::new(bus.clone(), source, register);
-    tasks.spawn(Stage::Serve, "subscriptions", desk.serve(offered, tasks.token(Stage::Serve)));
+    let handler = SubscriptionHandler::new(bus.clone(), source, register);
+    tasks.spawn(Stage::Serve, "subscriptions", handler.serve(offered, tasks.token(Stage::Serve)));
     metrics
 }
 

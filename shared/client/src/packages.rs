@@ -63,6 +63,6 @@ pub async fn list(bus: &Bus) -> Result<PackageList, ReadError> {
         });
     }
     packages.sort_by(|a, b| a.name.cmp(&b.name));
-    let bytes = packages.iter().map(|package| package.bytes).sum();
+    let bytes = packages.iter().map(|package| package.bytes).fold(0, u64::saturating_add);
     Ok(PackageList { packages, bytes, bytes_max: PACKAGES_BYTES_MAX })
 }

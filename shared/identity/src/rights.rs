@@ -242,8 +242,8 @@ const DEVICE_PUBLISH: [&str; 6] = [
     "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.{site}.{device}",
     READ_PACKAGES,
 ];
-/// Reading the bucket `packages` by sequence, also for a list of packages. Rights cannot depend on the packages that a desired state names: the server reads
-/// no documents.
+/// Reading the bucket `packages` by sequence, also for a list of packages. Rights cannot depend on the packages that a desired
+/// state names: the server reads no documents.
 const READ_PACKAGES: &str = "$JS.API.DIRECT.GET.OBJ_packages";
 /// Writing packages, and reading them for a list.
 const KEEP_PACKAGES: [&str; 3] = ["$O.packages.C.*", "$O.packages.M.*", READ_PACKAGES];

@@ -1,7 +1,8 @@
 //! Handles subscription requests (`muster.notify.*`).
 //!
 //! A request takes effect once NOTICES has stored it; the notifier, here or in another process, reads it from
-//! there. Requests about webhooks are in [`crate::webhook_handler`]. [`crate::ownership`] decides who owns a name and how many subscriptions a requester may have.
+//! there. Requests about webhooks are in [`crate::webhook_handler`]. [`crate::ownership`] decides who owns a name and how many
+//! subscriptions a requester may have.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,10 +91,10 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
     pub async fn serve(self, offered: Latch, stop: CancellationToken) {
         let bus = self.bus.clone();
         let handler = move |call: Call| {
-            let desk = self.clone();
+            let subscriptions = self.clone();
             async move {
-                let answer = desk.answer(call.endpoint, &call.payload, &call.requester).await;
-                answer.map(|answer| desk.source.marked(call.endpoint, answer)).map_err(Fault::from)
+                let answer = subscriptions.answer(call.endpoint, &call.payload, &call.requester).await;
+                answer.map(|answer| subscriptions.source.marked(call.endpoint, answer)).map_err(Fault::from)
             }
         };
         let endpoint = |name| EndpointSpec { name, subject: format!("{NOTIFY_PREFIX}.{name}") };

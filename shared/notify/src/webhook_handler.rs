@@ -104,13 +104,16 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         webhooks::claim(webhook, &query.gateway, notice.number, now);
         let (progress, sealed) = (webhook.progress.clone(), webhook.sealed.clone());
         match self.write(&record, revision).await {
-            Ok(()) => Ok(Some(WebhookDelivery {
-                host: progress.host,
-                sealed: SealedWebhook { sealed, key: progress.key },
-                owner,
-                failures: progress.failures,
-                notice,
-            })),
+            Ok(()) => {
+                held(&self.register).record_claim(name, &record);
+                Ok(Some(WebhookDelivery {
+                    host: progress.host,
+                    sealed: SealedWebhook { sealed, key: progress.key },
+                    owner,
+                    failures: progress.failures,
+                    notice,
+                }))
+            }
             // Another gateway was faster.
             Err(error) if error.kind == PublishErrorKind::Conflict => Ok(None),
             Err(error) => Err(not_written(&error)),

@@ -14,7 +14,8 @@ pub fn list(list: &WebhookList, now: Timestamp) -> String {
         return "There are no webhooks; a gateway with --webhook-key registers them (POST /api/v1/webhooks).\n"
             .to_owned();
     }
-    let mut table = Table::new(&["WEBHOOK", "HOST", "STATE", ">SEEN", ">TOLD", "DELIVERED", "OWNER", "KEY"]);
+    let mut table =
+        Table::new(&["WEBHOOK", "HOST", "STATE", ">CONFIRMED", ">NEWEST", "DELIVERED", "OWNER", "KEY"]);
     for webhook in &list.webhooks {
         let WebhookLine { subscription, owner, progress, seen, told, .. } = webhook;
         let (state, style) = match webhook.state {

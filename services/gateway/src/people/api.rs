@@ -106,7 +106,8 @@ async fn read(
         }
         Source::Hubs => match people.hub.federation("hubs", &Query::default()).await {
             Err(AskError::NoService { .. }) => {
-                Err(Problem::new(StatusCode::NOT_FOUND, "no federation answers: this is one hub"))
+                let detail = "no federation answers: this is one hub, or its federation does not run";
+                Err(Problem::new(StatusCode::NOT_FOUND, detail))
             }
             answer => Ok(document(StatusCode::OK, &answer?)),
         },

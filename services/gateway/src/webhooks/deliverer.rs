@@ -84,6 +84,8 @@ impl Deliverer {
     pub async fn run(self, stop: CancellationToken) {
         let (mut deliveries, mut is_refused, places) = (JoinSet::new(), false, Places::default());
         while !stop.is_cancelled() {
+            // Several may have ended since: only those under way are kept.
+            while deliveries.try_join_next().is_some() {}
             let mut delay = ASK_EVERY;
             while !places.are_taken() && !stop.is_cancelled() {
                 match self.due(places.skipped()).await {

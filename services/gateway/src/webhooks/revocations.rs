@@ -41,14 +41,16 @@ impl RevocationReporter {
     }
 
     async fn report_changes(&self) {
-        let (mut reported, mut reported_at) = (BTreeMap::new(), Instant::now());
+        let (mut reported, mut reported_at, mut is_refused) = (BTreeMap::new(), Instant::now(), false);
         loop {
             let known = self.login.revocations(self.clock.now());
             if known != reported || reported_at.elapsed() >= REPORTED_AGAIN_AFTER {
                 match self.report(&known).await {
-                    Ok(()) => (reported, reported_at) = (known, Instant::now()),
+                    Ok(()) => (reported, reported_at, is_refused) = (known, Instant::now(), false),
                     Err(error) => {
-                        tracing::warn!(error = chain(&error), "cannot report revocations yet");
+                        if !std::mem::replace(&mut is_refused, true) {
+                            tracing::warn!(error = chain(&error), "cannot report revocations yet");
+                        }
                     }
                 }
             }

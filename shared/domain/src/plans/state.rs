@@ -39,7 +39,7 @@ pub struct PlansState {
     pub(super) capacity_epoch: u64,
 }
 
-/// The requester in JSON, if the server vouches for one, and the id of a request.
+/// The key of the person who asks, directly or through any gateway, if the server vouches for one, and the id of a request.
 type RequestKey = (String, String);
 
 /// A request that was carried out.
@@ -302,8 +302,7 @@ impl PlansState {
 }
 
 fn key(by: Option<&RequestedBy>, request_id: &str) -> RequestKey {
-    let by = by.map(|by| serde_json::to_string(by).unwrap_or_default());
-    (by.unwrap_or_default(), request_id.to_owned())
+    (by.map_or("", RequestedBy::person).to_owned(), request_id.to_owned())
 }
 
 fn swap<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) -> Option<V> {

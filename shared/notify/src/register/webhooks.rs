@@ -166,6 +166,15 @@ impl Register {
         due.into_iter().take(limit).map(|(_, name)| name.clone()).collect()
     }
 
+    /// Counts a claim before the stream brings it, so that the next question does not try the same webhook.
+    pub(crate) fn record_claim(&mut self, name: &SubscriptionName, claimed: &SubscriptionRecord) {
+        let claim = claimed.webhook.as_ref().and_then(|webhook| webhook.claim.clone());
+        let record = self.lines.get_mut(name).and_then(|line| line.record.as_mut());
+        if let Some(webhook) = record.and_then(|record| record.webhook.as_mut()) {
+            webhook.claim = claim;
+        }
+    }
+
     /// A webhook whose record must be stored again.
     pub(crate) fn webhook_to_renew(&self, now: Timestamp) -> Option<SubscriptionName> {
         let is_due = |record: &SubscriptionRecord| {

@@ -1,5 +1,5 @@
 //! The answers of this gateway to changes with an `Idempotency-Key`, in bounded number, size and time: the oldest is forgotten
-//! first. It knows no HTTP but status, media type and body of an answer.
+//! first. It knows no HTTP but status, media type, entity tag and body of an answer.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -30,6 +30,8 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     /// Its media type.
     pub(super) media: Option<HeaderValue>,
+    /// Its entity tag.
+    pub(super) etag: Option<HeaderValue>,
     /// Its body.
     pub(super) body: Bytes,
 }
@@ -199,7 +201,8 @@ mod tests {
     }
 
     fn long(bytes: usize) -> Kept {
-        Kept::Whole(Answer { status: StatusCode::OK, media: None, body: vec![b' '; bytes].into() })
+        let (status, body) = (StatusCode::OK, vec![b' '; bytes].into());
+        Kept::Whole(Answer { status, media: None, etag: None, body })
     }
 
     #[test]

@@ -272,7 +272,7 @@ impl Change {
 }
 
 /// The fields of a request that headers set.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct HeaderFields {
     version: Option<u64>,
     request_id: Option<String>,
@@ -281,16 +281,13 @@ struct HeaderFields {
 impl HeaderFields {
     fn read(change: &Change, request: &Request<Body>) -> Result<Self, Problem> {
         let version = version(request.headers())?;
-        if !change.is_versioned() {
-            return match version {
-                Some(_) => Err(Problem::new(
-                    StatusCode::PRECONDITION_FAILED,
-                    "what this address changes has no version: leave If-Match out",
-                )),
-                None => Ok(Self::default()),
-            };
+        // A document that is made has no version before.
+        let has_version = change.is_versioned() && change.status != StatusCode::CREATED;
+        if version.is_some() && !has_version {
+            let detail = "what this address makes or changes has no version: leave If-Match out";
+            return Err(Problem::new(StatusCode::PRECONDITION_FAILED, detail));
         }
-        let name = request.extensions().get::<RequestName>();
+        let name = request.extensions().get::<RequestName>().filter(|_| change.is_versioned());
         Ok(Self { version, request_id: name.map(|name| name.0.to_string()) })
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, IF_MATCH};
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_MATCH};
+use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -48,7 +49,9 @@ pub(crate) async fn once(State(people): State<People>, request: Request, next: N
         Err(problem) => return problem.into_response(),
     };
     let person = request.extensions().get::<Session>().map(|session| session.person.key.clone());
-    let address = format!("{} {}", request.method(), request.uri());
+    // Without scheme and host, which HTTP/2 has in it: gateways may have different ones.
+    let target = request.uri().path_and_query().map_or("", PathAndQuery::as_str);
+    let address = format!("{} {target}", request.method());
     let name = name_of(&person.unwrap_or_default(), &address, &key);
     let (mut request, digest) = match read(request).await {
         Ok(read) => read,
@@ -130,8 +133,8 @@ async fn kept(response: Response) -> (Response, Option<Kept>) {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer of the change cannot be read");
         return (problem.into_response(), None);
     };
-    let media = parts.headers.get(CONTENT_TYPE).cloned();
-    let answer = Answer { status, media, body: body.clone() };
+    let (media, etag) = (parts.headers.get(CONTENT_TYPE).cloned(), parts.headers.get(ETAG).cloned());
+    let answer = Answer { status, media, etag, body: body.clone() };
     let kept = if body.len() <= ANSWER_BYTES_MAX {
         Some(Kept::Whole(answer))
     } else {
@@ -146,6 +149,7 @@ impl Answer {
         let headers = response.headers_mut();
         headers.remove(CONTENT_TYPE);
         headers.extend(self.media.map(|media| (CONTENT_TYPE, media)));
+        headers.extend(self.etag.map(|etag| (ETAG, etag)));
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
         response
     }

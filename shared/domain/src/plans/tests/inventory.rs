@@ -32,6 +32,23 @@ fn a_repeated_request_id_changes_nothing_for_a_day() {
 }
 
 #[test]
+fn a_person_repeats_a_request_through_another_gateway() {
+    let mut hub = Hub::with_nodes(&[16]);
+    let apply = plan_request(&json!({ "requestId": "a" }));
+    let through = |gateway: &str, person: &str| {
+        let person = json!({ "key": person, "role": "operator" });
+        Some(request(json!({ "key": gateway, "role": "gateway", "onBehalfOf": person })))
+    };
+    let first = hub.state.decide(&apply, through("UG1", "UANNA"), hub.now());
+    let Ok(Decision::Append(plan)) = first else { panic!("the plan is made") };
+    hub.state.apply((*plan).clone());
+    let again = hub.state.decide(&apply, through("UG2", "UANNA"), hub.now());
+    assert_eq!(again, Ok(Decision::Unchanged(plan)));
+    let of_bob = hub.state.decide(&apply, through("UG2", "UBOB"), hub.now());
+    assert_eq!(of_bob.unwrap_err().code, ErrorCode::Conflict, "his id is another one, and the plan exists");
+}
+
+#[test]
 fn a_deleted_name_is_hidden_and_free_again() {
     let mut hub = Hub::with_nodes(&[16]);
     let PlansDocument::Plan(first) = hub.ask(plan_request(&json!({}))).unwrap() else { panic!() };

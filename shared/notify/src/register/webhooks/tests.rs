@@ -128,6 +128,15 @@ fn the_owner_with_the_fewest_deliveries_under_way_comes_first() {
 }
 
 #[test]
+fn a_claim_counts_before_the_stream_brings_it() {
+    let mut register = waiting(&[("a-1", "anna"), ("a-2", "anna")]);
+    let mut claimed = record("a-1", "anna");
+    webhooks::claim(claimed.webhook.as_mut().unwrap(), "g", 1, at(20));
+    register.record_claim(&"a-1".parse().unwrap(), &claimed);
+    assert_eq!(names(&register.due_webhooks(&query("g", &[KEY]), 9, at(20))), ["a-2"]);
+}
+
+#[test]
 fn owners_and_hosts_whose_places_are_taken_wait() {
     let mut register = waiting(&[("a", "anna"), ("b", "bob")]);
     let by_owner = WebhookDueQuery { skip_owners: vec!["anna".to_owned()], ..query("g", &[KEY]) };
