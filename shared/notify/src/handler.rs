@@ -37,7 +37,7 @@ use crate::webhooks;
 const SERVICE: &str = "muster-notify";
 /// Version of the requests and answers.
 const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
-const DESCRIPTION: &str = "Tells subscribers how what they watch is, and when it has changed";
+const DESCRIPTION: &str = "Notifies subscribers of the state of what they watch, and of each change";
 const ENDPOINTS: [&str; 12] = [
     "subscribe",
     "confirm",

@@ -78,7 +78,7 @@ impl NotifyMetrics {
         let all = metrics.clone();
         health.metrics(|registry| {
             let registry = registry.sub_registry_with_prefix("notify");
-            registry.register("notices", "Looks at subscriptions, by what became of them", all.notices);
+            registry.register("notices", "Checks of subscriptions, by result", all.notices);
             registry.register("subscriptions", "Subscriptions", all.subscriptions);
             let help =
                 "Webhooks that deliver nothing any more: their receivers failed for too long, or their owners were revoked";

@@ -49,7 +49,7 @@ const ENDED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Delays before the bus is tried again.
 const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(200), max: Duration::from_secs(5) };
 
-/// The teller of notices.
+/// Writes notices, and forgets subscriptions that have ended.
 #[derive(Debug)]
 pub struct Notifier<S> {
     bus: Bus,
@@ -427,6 +427,7 @@ impl<S: NoticeSource> Notifier<S> {
                 if let Some(line) = held(&self.register).line_mut(name) {
                     (line.last, line.notice_revision) = (None, 0);
                     line.notice_hubs.clear();
+                    line.update_waiting(SystemClock.now());
                 }
                 true
             }

@@ -8,8 +8,8 @@ use muster_contract::notify::{WEBHOOK_SKIPPED_MAX, WebhookDelivery};
 
 /// Deliveries at once.
 pub(super) const DELIVERIES_MAX: usize = 64;
-/// Most of them to receivers whose last delivery failed.
-const FAILING_MAX: usize = 16;
+/// Most of them to receivers whose last delivery failed: more than one owner may have.
+const FAILING_MAX: usize = 32;
 /// Most of them to one host.
 const HOST_MAX: usize = 8;
 /// Most of them of one owner.
@@ -17,7 +17,8 @@ const OWNER_MAX: usize = 16;
 
 // Those that fail, or of one owner, leave most places to the others; a query has room for all that wait.
 const _: () = assert!(2 * FAILING_MAX <= DELIVERIES_MAX && 2 * OWNER_MAX <= DELIVERIES_MAX);
-const _: () = assert!(HOST_MAX <= OWNER_MAX && DELIVERIES_MAX / HOST_MAX <= WEBHOOK_SKIPPED_MAX);
+const _: () = assert!(HOST_MAX <= OWNER_MAX && OWNER_MAX < FAILING_MAX);
+const _: () = assert!(DELIVERIES_MAX / HOST_MAX <= WEBHOOK_SKIPPED_MAX);
 
 /// The places of a gateway. Clones share them.
 #[derive(Debug, Clone, Default)]

@@ -14,8 +14,9 @@ use muster_contract::{CapabilityName, ClusterName, DeviceKey, InstanceName, Plan
 use super::document::PlansDocument;
 use super::usage::Usage;
 
-/// Ids of requests that are kept before old ones are dropped.
+/// Ids of requests that are kept at most, and how many of them after old ones are dropped: so that few insertions look at all.
 const REQUEST_IDS_KEPT: usize = 100_000;
+const REQUEST_IDS_AFTER_SWEEP: usize = REQUEST_IDS_KEPT / 2;
 
 /// The state of PLANS.
 #[derive(Debug, Clone, Default)]
@@ -214,8 +215,21 @@ impl PlansState {
             self.requests.insert(key(change.by.as_ref(), id), request);
         }
         if self.requests.len() > REQUEST_IDS_KEPT {
-            self.requests.retain(|_, request| request.is_kept(change.at));
+            self.forget_requests(change.at);
         }
+    }
+
+    /// Drops requests that are no longer kept, and the oldest ones beyond [`REQUEST_IDS_AFTER_SWEEP`].
+    fn forget_requests(&mut self, now: Timestamp) {
+        self.requests.retain(|_, request| request.is_kept(now));
+        let Some(excess) = self.requests.len().checked_sub(REQUEST_IDS_AFTER_SWEEP).filter(|excess| *excess > 0)
+        else {
+            return;
+        };
+        let mut times: Vec<Timestamp> = self.requests.values().map(|request| request.at).collect();
+        let (_, last, _) = times.select_nth_unstable(excess - 1);
+        let last = *last;
+        self.requests.retain(|_, request| request.at > last);
     }
 
     /// The request of this requester with this id, within the time in which ids are kept.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_contract::notify::{
-    RevokedOwner, SubscriptionRecord, WEBHOOK_CLAIM_SECONDS, WEBHOOKS_MAX, WebhookDueQuery, WebhookLine,
+    NoticeEvent, RevokedOwner, SubscriptionRecord, WEBHOOK_CLAIM_SECONDS, WEBHOOKS_MAX, WebhookDueQuery, WebhookLine,
     WebhookUntriedCause,
 };
 use muster_contract::query::{ErrorBody, ErrorCode};
@@ -58,9 +58,8 @@ type LiveWebhook<'a> = (&'a SubscriptionName, &'a SubscriptionRecord, u64);
 impl Line {
     /// Remembers since when the webhook has a notice to deliver: an entry of the stream was stored at `at`.
     pub(crate) fn update_waiting(&mut self, at: Timestamp) {
-        let told = self.last.map_or(0, |told| told.number);
-        let record = self.record.as_ref().filter(|record| record.webhook.is_some());
-        let waits = record.is_some_and(|record| told > record.seen.max(record.began));
+        let newest = self.newest_number();
+        let waits = self.webhook_record().is_some_and(|record| newest > record.seen.max(record.began));
         self.waits_since = waits.then(|| self.waits_since.unwrap_or(at));
     }
 
@@ -69,8 +68,9 @@ impl Line {
         self.record.as_ref().filter(|record| record.webhook.is_some())
     }
 
+    /// The number of the newest notice; 0 if there is none to deliver. One that ended an earlier registration is none.
     fn newest_number(&self) -> u64 {
-        self.last.map_or(0, |told| told.number)
+        self.last.filter(|told| told.event != NoticeEvent::Ended).map_or(0, |told| told.number)
     }
 }
 
@@ -137,8 +137,8 @@ impl Register {
         oldest
     }
 
-    /// Webhooks with a notice for a gateway to deliver: those that do not fail before others, then those of owners with the
-    /// fewest deliveries under way, then those that have waited longest. The gateway is remembered as one that asks.
+    /// Webhooks with a notice for a gateway to deliver: those of owners with the fewest deliveries under way first, then those
+    /// that have failed least, then those that have waited longest. The gateway is remembered as one that asks.
     pub(crate) fn due_webhooks(
         &mut self,
         query: &WebhookDueQuery,
@@ -159,7 +159,7 @@ impl Register {
             .filter(|(_, webhook, owner)| webhooks::is_for(webhook, owner.as_deref(), query))
             .map(|(name, webhook, owner)| {
                 let (failures, others) = (webhook.progress.failures, under_way.get(&owner).copied());
-                ((failures > 0, others.unwrap_or(0), failures, webhook.stored_at), name)
+                ((others.unwrap_or(0), failures, webhook.stored_at), name)
             })
             .collect();
         due.sort_unstable();

@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Request, StatusCode};
 use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::params::{Param, Values};
@@ -13,10 +14,14 @@ use crate::problem::Problem;
 
 /// Longest body of a request in bytes: a form of the longest request to a service, each byte of which may take three.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// Time for the body of a request.
+/// Time for the body of a request, with the wait for others that are read.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bodies of changes that are read at once: a bound on the memory that they take.
+const BODIES_MAX: usize = 64;
 
 const _: () = assert!(BODY_BYTES_MAX > 3 * muster_contract::limits::MESSAGE_BYTES_MAX);
+
+static BODIES: Semaphore = Semaphore::const_new(BODIES_MAX);
 
 /// The fields of a body.
 pub(crate) enum Fields {
@@ -32,7 +37,12 @@ pub(crate) enum Fields {
 /// It is too long or too slow.
 pub(super) async fn read_bytes(body: Body) -> Result<Bytes, Problem> {
     let too_slow = |_| Problem::passing(StatusCode::REQUEST_TIMEOUT, "the body came too slowly");
-    let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await.map_err(too_slow)?;
+    let read = async {
+        // Nothing closes the semaphore.
+        let _permit = BODIES.acquire().await.ok();
+        to_bytes(body, BODY_BYTES_MAX).await
+    };
+    let bytes = timeout(BODY_TIMEOUT, read).await.map_err(too_slow)?;
     bytes.map_err(|_| {
         let detail = format!("the body is longer than {BODY_BYTES_MAX} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
