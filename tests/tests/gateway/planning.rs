@@ -136,6 +136,10 @@ async fn inventory_instances_views_and_subscriptions_change_by_rest() {
     let shown = get(addr, &format!("/api/v1/nodes/{key}")).await.unwrap();
     assert_eq!(shown.json()["node"]["disruptions"][0]["id"], "disks", "{shown:?}");
     assert!(shown.header("etag").is_some(), "{shown:?}");
+    for verb in ["approve", "complete"] {
+        done(addr, &format!("POST /nodes/{key}/disruptions/disks/{verb}"), Value::Null, 200).await;
+    }
+    done(addr, &format!("DELETE /nodes/{key}/disruptions/disks"), Value::Null, 200).await;
     done(addr, "DELETE /clusters/north", Value::Null, 409).await;
 
     done(addr, "PUT /plans/web", plan(1), 201).await;

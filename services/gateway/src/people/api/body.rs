@@ -12,11 +12,13 @@ use tokio::time::timeout;
 use super::params::{Param, Values};
 use crate::problem::Problem;
 
-/// Longest body of a request in bytes: a form of the longest request to a service, each byte of which may take three.
-const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Longest body in bytes: a form of the longest request to a service, each byte of which may take three.
+pub(super) const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Longest body of a few short fields in bytes; also of a login, which needs no session.
+const SHORT_BYTES_MAX: usize = 64 * 1024;
 /// Time for the body of a request, with the wait for others that are read.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bodies of changes that are read at once: a bound on the memory that they take.
+/// Long bodies that are read at once: a bound on the memory that they take.
 const BODIES_MAX: usize = 64;
 
 const _: () = assert!(BODY_BYTES_MAX > 3 * muster_contract::limits::MESSAGE_BYTES_MAX);
@@ -35,16 +37,16 @@ pub(crate) enum Fields {
 ///
 /// # Errors
 /// It is too long or too slow.
-pub(super) async fn read_bytes(body: Body) -> Result<Bytes, Problem> {
+pub(super) async fn read_bytes(body: Body, most: usize) -> Result<Bytes, Problem> {
     let too_slow = |_| Problem::passing(StatusCode::REQUEST_TIMEOUT, "the body came too slowly");
     let read = async {
-        // Nothing closes the semaphore.
-        let _permit = BODIES.acquire().await.ok();
-        to_bytes(body, BODY_BYTES_MAX).await
+        // Short ones need no session, so they must not hold back the changes. Nothing closes the semaphore.
+        let _permit = if most > SHORT_BYTES_MAX { BODIES.acquire().await.ok() } else { None };
+        to_bytes(body, most).await
     };
     let bytes = timeout(BODY_TIMEOUT, read).await.map_err(too_slow)?;
     bytes.map_err(|_| {
-        let detail = format!("the body is longer than {BODY_BYTES_MAX} bytes");
+        let detail = format!("the body is longer than {most} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     })
 }
@@ -53,12 +55,12 @@ pub(super) async fn read_bytes(body: Body) -> Result<Bytes, Problem> {
 ///
 /// # Errors
 /// The body is too long, too slow, of another type, or no form or object.
-pub(crate) async fn read_body(request: Request<Body>) -> Result<Fields, Problem> {
+pub(crate) async fn read_body(request: Request<Body>, most: usize) -> Result<Fields, Problem> {
     let (parts, body) = request.into_parts();
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
         return Err(Problem::field("query", "a change takes its fields in the body"));
     }
-    let bytes = read_bytes(body).await?;
+    let bytes = read_bytes(body, most).await?;
     if bytes.is_empty() {
         return Ok(Fields::Object(Map::new()));
     }
@@ -85,7 +87,7 @@ pub(crate) async fn read_body(request: Request<Body>) -> Result<Fields, Problem>
 /// # Errors
 /// As [`read_body`], or a field is unknown or of another kind.
 pub(crate) async fn fields(request: Request<Body>, known: &[Param]) -> Result<Values, Problem> {
-    let pairs = match read_body(request).await? {
+    let pairs = match read_body(request, SHORT_BYTES_MAX).await? {
         Fields::Form(pairs) => pairs,
         Fields::Object(object) => flat(object)?,
     };

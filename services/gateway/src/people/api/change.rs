@@ -19,7 +19,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::body::{Fields, read_body};
+use super::body::{BODY_BYTES_MAX, Fields, read_body};
 use super::idempotency::RequestName;
 use super::shape::{is_of, typed, wrong_kind};
 use super::{PathParams, document, path_names};
@@ -315,7 +315,7 @@ pub(super) async fn make(
 ) -> Result<Response, Problem> {
     let (names, people) = (path_names(path)?, people.acting_for(request.extensions()));
     let headers = HeaderFields::read(change, &request)?;
-    let request = change.request(&names, read_body(request).await?, &headers)?;
+    let request = change.request(&names, read_body(request, BODY_BYTES_MAX).await?, &headers)?;
     let answer = change.service.request(&people.hub, change.verb, &request).await;
     let answer = answer.map_err(|error| change.failed(error, &headers))?;
     let version = change.is_versioned().then(|| answer["version"].as_u64()).flatten();

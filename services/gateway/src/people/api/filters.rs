@@ -48,12 +48,12 @@ pub(crate) const STATUS: &[Param] = &[
     Param { name: "axis", field: "status", kind: Kind::Text, about: "deployed or ready" },
     param("generation", Kind::Number, "As of this generation of the only device named"),
 ];
-/// What to explain.
+/// The subject of an explanation.
 pub(crate) const WHY: &[Param] = &[
     Param { name: "deployment", field: "id", kind: Kind::Text, about: "The deployment" },
     param("device", Kind::Text, "Its standing on this device instead, as SITE/DEVICE"),
 ];
-/// What to compare.
+/// The points of a comparison.
 pub(crate) const DIFF: &[Param] = &[
     Param { name: "deployment", field: "id", kind: Kind::Text, about: "The deployment" },
     param("from", Kind::Point, "The earlier point: a time, how long ago, or a sequence of LEDGER"),

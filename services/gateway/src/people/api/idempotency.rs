@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::PREFIX;
 use super::answers::{ANSWER_BYTES_MAX, ANSWERS_MAX, Answer, Kept, KeyAdmission, OpenChange, name_of};
-use super::body::read_bytes;
+use super::body::{BODY_BYTES_MAX, read_bytes};
 use crate::login::session::Session;
 use crate::people::People;
 use crate::problem::Problem;
@@ -108,7 +108,7 @@ fn key(request: &Request) -> Result<Option<String>, Problem> {
 /// The request with its body in memory, and the digest of what it asks for.
 async fn read(request: Request) -> Result<(Request, Digest), Problem> {
     let (parts, body) = request.into_parts();
-    let bytes = read_bytes(body).await?;
+    let bytes = read_bytes(body, BODY_BYTES_MAX).await?;
     let mut asked = Vec::new();
     for name in [CONTENT_TYPE, IF_MATCH] {
         parts
