@@ -208,12 +208,13 @@ pub(crate) async fn reports_and_facts_wait(fleet: &mut Fleet) {
             if facts >= UNREAD { Ok(()) } else { Err(format!("{facts} of {UNREAD}")) }
         })
         .await;
+    // A rollup starts on streams of its own release's shape alone.
+    request(fleet, "STREAM.UPDATE.UPLINK", &uplink.to_string()).await;
     fleet.start_rollup_behind_a_narrow_line();
     fleet.fire(&["ViewsBehind"]).await;
     fleet.system.kill(ROLLUP).await;
     fleet.system.start_again(ROLLUP);
     fleet.none_fires().await;
-    request(fleet, "STREAM.UPDATE.UPLINK", &uplink.to_string()).await;
 }
 
 /// The last sequence of LEDGER.

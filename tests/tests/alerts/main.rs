@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 /// The name of these tests where they are listed as not run.
 const NAME: &str = "alerts on Prometheus";
-/// What the dashboard begins with, before anything about the hub's parts.
+/// Metrics of the panels that the dashboard begins with, before those of the hub's parts.
 const FIRST: [&str; 12] = [
     "muster_fleet_deployments",
     "muster_fleet_targets",

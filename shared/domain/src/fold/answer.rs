@@ -16,11 +16,12 @@ use muster_contract::{DeploymentId, DeviceKey, SiteId, Timestamp};
 use super::axes::RowCondition;
 use super::device::{Device, DeviceState};
 use super::fleet::Fleet;
+use super::max_timestamp::Times;
 use super::standing::{CountClass, Row};
 use super::status::{StatusRefusal, message};
 use super::tally::Group;
 use super::totals::Site;
-use super::view::{Standings, Times, shown_deployment};
+use super::view::{Standings, shown_deployment};
 
 /// Which part of an ordered list is wanted.
 #[derive(Debug, Clone)]

@@ -14,9 +14,9 @@ use super::delta::Delta;
 use super::device::Device;
 use super::fleet::Fleet;
 use super::groups::LabelGroup;
+use super::max_timestamp::Times;
 use super::standing::{DeviceContext, Row};
 use super::totals::Site;
-use super::view::Times;
 
 /// Times by label and value.
 type TimesByGroup<'a> = BTreeMap<(&'a LabelKey, &'a LabelValue), Times>;

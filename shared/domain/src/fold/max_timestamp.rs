@@ -14,6 +14,23 @@ pub(super) struct MaxTimestamp {
     count: u32,
 }
 
+/// When a standing last changed, and when a device was last heard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) changed_at: Option<Timestamp>,
+    pub(super) heard_at: Option<Timestamp>,
+}
+
+impl Times {
+    /// The newer time of each kind.
+    pub(super) fn newest(self, other: Self) -> Self {
+        Self {
+            changed_at: self.changed_at.max(other.changed_at),
+            heard_at: self.heard_at.max(other.heard_at),
+        }
+    }
+}
+
 /// The newest of several maxima.
 pub(super) fn highest(maxima: impl Iterator<Item = MaxTimestamp>) -> MaxTimestamp {
     let mut sum = MaxTimestamp::default();

@@ -10,7 +10,8 @@ use muster_contract::{DeploymentId, LabelKey, LabelValue};
 use serde::Serialize;
 
 use super::fleet::Fleet;
-use super::view::{Times, counted};
+use super::max_timestamp::Times;
+use super::view::counted;
 use super::whole::Whole;
 
 impl Fleet {

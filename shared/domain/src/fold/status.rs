@@ -25,9 +25,9 @@ pub(super) use line::message;
 use super::delta::Delta;
 use super::device::Device;
 use super::fleet::Fleet;
+use super::max_timestamp::Times;
 use super::standing::Row;
 use super::tally::Group;
-use super::view::Times;
 
 /// Why a question about status has no answer, in words for the asker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -144,8 +144,8 @@ impl Fleet {
         Ok(answer)
     }
 
-    /// The same without `lastHeardAt` of a roll-up from kept counts, because that may take a visit to devices: a notice
-    /// leaves it out.
+    /// The same without `lastHeardAt` of the roll-up of a deployment at sites, which takes a visit to their devices: too
+    /// much for each notice.
     ///
     /// # Errors
     /// A name is unknown, or the question is invalid.
@@ -154,7 +154,12 @@ impl Fleet {
         query: &StatusQuery,
         limit: usize,
     ) -> Result<StatusAnswer, StatusRefusal> {
-        Ok(self.filtered_answer(&self.filter(query)?, query, None, limit))
+        let filter = self.filter(query)?;
+        let mut answer = self.filtered_answer(&filter, query, None, limit);
+        if filter.is_of_places() && !filter.is_of_a_deployment_at_sites() {
+            answer.rollup.last_heard_at = filter.kept_heard_at(self);
+        }
+        Ok(answer)
     }
 
     fn filtered_answer(

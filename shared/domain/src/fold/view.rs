@@ -12,13 +12,12 @@ use muster_contract::view::{
     AsOf, DeploymentView, ErrorCount, ErrorExample, FleetView, Omitted, SiteView, Tally, Verdict,
     content_digest,
 };
-use muster_contract::{
-    ComponentName, DeploymentId, DeviceKey, LabelKey, LabelValue, SiteId, State, Timestamp,
-};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, LabelKey, LabelValue, SiteId, State};
 
 use serde_json::Value;
 
 use super::fleet::Fleet;
+use super::max_timestamp::Times;
 use super::tally::{Devices, Group};
 use super::totals::{Deployment, Named, States};
 use super::view_aggregate::Shown;
@@ -155,23 +154,6 @@ impl Fleet {
             message: cut(error.message.to_owned(), VIEW_MESSAGE_BYTES_MAX),
             retry: error.retry,
         })
-    }
-}
-
-/// When a standing last changed, and when a device was last heard.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Times {
-    pub(super) changed_at: Option<Timestamp>,
-    pub(super) heard_at: Option<Timestamp>,
-}
-
-impl Times {
-    /// The newer time of each kind.
-    pub(super) fn newest(self, other: Self) -> Self {
-        Self {
-            changed_at: self.changed_at.max(other.changed_at),
-            heard_at: self.heard_at.max(other.heard_at),
-        }
     }
 }
 

@@ -24,10 +24,9 @@ use self::select::Selects as _;
 use super::delta::Delta;
 use super::device::Device;
 use super::hearing::UnheardCounts;
-use super::max_timestamp::MaxTimestamp;
+use super::max_timestamp::{MaxTimestamp, Times};
 use super::standing::{CountClass, DeviceContext, Row};
 use super::totals::Totals;
-use super::view::Times;
 
 /// All defined views.
 #[derive(Debug, Default)]

@@ -9,8 +9,9 @@ use muster_contract::{DeploymentId, LabelKey, LabelValue};
 
 use super::super::answer::{Page, cut_page};
 use super::super::fleet::Fleet;
+use super::super::max_timestamp::Times;
 use super::super::tally::{Devices, Group};
-use super::super::view::{Times, shown_group};
+use super::super::view::shown_group;
 use super::LabelGroup;
 
 /// Why there are no groups to show.

@@ -9,8 +9,8 @@ use muster_contract::{DeploymentId, LabelKey, LabelValue};
 
 use super::super::answer::{Page, cut_page};
 use super::super::groups::{NoGroups, Split, ValueCounts, label_line};
+use super::super::max_timestamp::Times;
 use super::super::tally::{Devices, Group};
-use super::super::view::Times;
 use super::Merge;
 use super::view::sum;
 

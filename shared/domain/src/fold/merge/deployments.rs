@@ -13,9 +13,10 @@ use muster_contract::view::{AsOf, DeploymentView, Omitted};
 use muster_contract::{DeploymentId, HubName};
 
 use super::super::answer::cut_page;
+use super::super::max_timestamp::Times;
 use super::super::tally::{BadPart, Group};
 use super::super::totals::Named;
-use super::super::view::{Standings, Times, shown_deployment};
+use super::super::view::{Standings, shown_deployment};
 use super::answer::silent;
 use super::hearing_of;
 

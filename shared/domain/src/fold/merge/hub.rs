@@ -11,8 +11,8 @@ use muster_contract::subjects::ViewKey;
 use muster_contract::view::{AsOf, ErrorCount, SiteView};
 use muster_contract::{ComponentName, DeploymentId, LabelKey, LabelValue, SiteId, State, Timestamp};
 
+use super::super::max_timestamp::Times;
 use super::super::tally::{BadPart, Devices, Group};
-use super::super::view::Times;
 use super::AppliedPart;
 
 /// Groups of a label by its value.

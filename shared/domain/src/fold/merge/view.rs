@@ -15,12 +15,11 @@ use muster_contract::view::{
 use muster_contract::{ComponentName, DeploymentId, LabelKey, LabelValue, SiteId, State};
 use serde_json::Value;
 
+use super::super::max_timestamp::Times;
 use super::super::tally::{Devices, Group};
 use super::super::totals::Named;
 use super::super::verdict::without_evidence;
-use super::super::view::{
-    Standings, Times, shown_deployment, shown_fleet, shown_group, shown_site, shown_tally,
-};
+use super::super::view::{Standings, shown_deployment, shown_fleet, shown_group, shown_site, shown_tally};
 use super::Merge;
 use super::hearing::hearing;
 use super::hub::{Hub, HubDeployment};

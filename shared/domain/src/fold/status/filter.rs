@@ -185,6 +185,11 @@ impl<'q> Filter<'q> {
         apps.is_empty() && devices.is_empty() && components.is_empty() && generation.is_none()
     }
 
+    /// True where a deployment is named, and sites.
+    pub(super) fn is_of_a_deployment_at_sites(&self) -> bool {
+        self.deployment.is_some() && !self.is_open()
+    }
+
     /// The counts that are kept of exactly what passes, if there are any, and when the newest of it changed.
     pub(super) fn kept(&self, fleet: &Fleet) -> Option<(Group, Option<Timestamp>)> {
         let totals = &fleet.totals;

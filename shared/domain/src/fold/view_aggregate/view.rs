@@ -10,7 +10,8 @@ use super::cell::Cell;
 use super::{CountedDevice, ViewAggregate};
 use crate::fold::device::Device;
 use crate::fold::fleet::Fleet;
-use crate::fold::view::{Times, unsigned};
+use crate::fold::max_timestamp::Times;
+use crate::fold::view::unsigned;
 
 /// A defined view, as far as there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
