@@ -3,6 +3,7 @@
 
 A file keeps version, entity tag and the newest unsent status of each deployment, so that kills and outages lose nothing.
     python3 margo_device.py https://gateway:8444 STATE.json --id ID --cert C --key K --ca CA --manager spiffe://… [--poll 10]
+With --child NAME, once for each, it is a gateway that speaks for devices ID/NAME; those in the file of --unreachable do not answer.
 """
 import argparse, hashlib, http.client, io, json, os, random, ssl, sys, tarfile, time, urllib.parse
 
@@ -20,7 +21,8 @@ class Device:
         self.tls = ssl.create_default_context(cafile=given.ca)
         self.tls.check_hostname = False  # the SPIFFE id is checked instead
         self.tls.load_cert_chain(given.cert, given.key)
-        self.state = {"version": 0, "etag": "", "deployments": {}, "unsent": {}, "capabilities": None}
+        self.state = {"version": 0, "etag": "", "deployments": {}, "unsent": {}, "capabilities": []}
+        self.ids = [given.id] + [f"{given.id}/{child}" for child in given.child]
         if os.path.exists(given.state):
             with open(given.state, encoding="utf-8") as file:
                 self.state = json.load(file)
@@ -32,7 +34,7 @@ class Device:
             os.fsync(file.fileno())
         os.replace(self.given.state + ".new", self.given.state)
 
-    def ask(self, method, path, body=None, headers=()):
+    def ask(self, method, path, body=None, headers=(), also=None):
         connection = http.client.HTTPSConnection(self.gateway.hostname, self.gateway.port, timeout=20, context=self.tls)
         try:
             connection.connect()
@@ -47,7 +49,7 @@ class Device:
             connection.close()
         if answer.status in (404, 429, 500, 503):  # 404: a newer manifest names other content
             raise Later(float(answer.headers.get("Retry-After", 0)), f"{method} {path}: {answer.status}")
-        return (answer, content) if answer.status < 400 else sys.exit(f"{method} {path}: {answer.status} {content.decode()}")
+        return (answer, content) if answer.status < 400 or answer.status == also else sys.exit(f"{method} {path}: {answer.status} {content.decode()}")
 
     def poll(self):
         answer, content = self.ask("GET", "/api/v1/deployments", headers={"If-None-Match": self.state["etag"]})
@@ -66,18 +68,42 @@ class Device:
             paths = {name: f"/api/v1/deployments/{name}/{wanted[name]}" for name in new}
             texts = {name: checked(self.ask("GET", path)[1], wanted[name]) for name, path in paths.items()}
         for name in here.keys() - wanted.keys():
-            self.report(name, here.pop(name)["components"], version, "removing", "removed")
+            self.report(name, here.pop(name) | {"version": version}, "removing", "removed")
         for name in new:  # JSON is YAML
-            components = [one["name"] for one in json.loads(texts[name])["spec"]["deploymentProfile"]["components"]]
-            here[name] = {"digest": wanted[name], "components": components}
-            self.report(name, components, version, "pending", "installing", "installed")
+            text = json.loads(texts[name])
+            components = [one["name"] for one in text["spec"]["deploymentProfile"]["components"]]
+            device = text.get("metadata", {}).get("deviceId", self.given.id)
+            here[name] = {"digest": wanted[name], "components": components, "device": device, "version": version, "error": None}
+            self.report(name, here[name], "pending", "installing", "installed")
         self.state |= {"version": version, "etag": answer.headers["ETag"]}
         self.keep()
 
-    def report(self, name, components, version, *states):
-        for state in states:
-            status = {"deploymentId": name, "adoptedManifestVersion": version, "status": {"state": state}}
-            self.state["unsent"][name] = {**status, "components": [{"name": one, "state": state} for one in components]}
+    def error(self, device):
+        """Why nothing can be done on a device, with Margo's codes for gateways."""
+        silent = open(self.given.unreachable, encoding="utf-8").read().split() if os.path.exists(self.given.unreachable) else []
+        if device.endswith("/*"):
+            found = ("103", "this gateway chooses no device")
+        elif device not in self.ids:
+            found = ("101", f"there is no device {device}")
+        elif device != self.given.id and device.rsplit("/", 1)[1] in silent:
+            found = ("102", f"{device} does not answer")
+        else:
+            return None
+        return {"code": found[0], "source": self.given.id, "message": found[1]}
+
+    def look(self):
+        """Reports the deployments of devices that have fallen silent, or are back."""
+        for name, one in self.state["deployments"].items():
+            if (self.error(one["device"]) is None) != (one["error"] is None):
+                self.report(name, one, "installing", "installed")
+
+    def report(self, name, one, *states):
+        one["error"] = self.error(one["device"])
+        for state in ["failed"] if one["error"] else states:
+            status = {"state": state} | ({"error": one["error"]} if one["error"] else {})
+            self.state["unsent"][name] = {
+                "deploymentId": name, "deviceId": one["device"], "adoptedManifestVersion": one["version"], "status": status,
+                "components": [{"name": component, **status} for component in one["components"]]}
             self.keep()
             try:
                 self.send()
@@ -85,13 +111,15 @@ class Device:
                 pass  # the next poll sends the newest status
 
     def send(self):
-        about = {"id": self.given.id, "vendor": "example", "modelNumber": "margo_device.py", "serialNumber": "1",
-                 "cpus": [{"cores": os.cpu_count()}], "supportedRuntimes": ["oci"], "supportedDeploymentTypes": ["compose"]}
-        if self.state["capabilities"] != about:
-            self.ask("PUT", "/api/v1/capabilities/" + self.given.id, {"properties": about})
-            self.state["capabilities"] = about
+        about = {"vendor": "example", "modelNumber": "margo_device.py", "serialNumber": "1", "cpus": [{"cores": os.cpu_count()}],
+                 "supportedRuntimes": ["oci"], "supportedDeploymentTypes": ["compose"]}
+        wanted = [{"id": device, **about} for device in self.ids]  # a gateway before its children
+        for properties in wanted if self.state["capabilities"] != wanted else []:
+            self.ask("PUT", "/api/v1/capabilities/" + properties["id"], {"properties": properties})
+        self.state["capabilities"] = wanted
         for name, status in list(self.state["unsent"].items()):
-            self.ask("POST", f"/api/v1/deployments/{name}/status", status)
+            # 403: this gateway may not speak for the child any more
+            self.ask("POST", f"/api/v1/deployments/{name}/status", status, also=403 if "/" in status["deviceId"] else None)
             del self.state["unsent"][name]
             self.keep()
 
@@ -102,11 +130,14 @@ def main():
     for name in ("id", "cert", "key", "ca", "manager"):
         arguments.add_argument("--" + name, required=True)
     arguments.add_argument("--poll", type=float, default=10)
+    arguments.add_argument("--child", action="append", default=[])
+    arguments.add_argument("--unreachable", default="")
     device, failures = Device(arguments.parse_args()), 0
     while True:
         try:
             device.send()
             device.poll()
+            device.look()
             failures, wait = 0, device.given.poll
         except Later as later:
             print(later.args[1], file=sys.stderr, flush=True)

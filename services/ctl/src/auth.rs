@@ -4,6 +4,7 @@
 //! sends it to a server. Only a revocation needs a server, to which [`push`] sends it; an enrolment needs none, because a
 //! token proves itself. `muster_identity` has the rules.
 
+mod children;
 mod clients;
 pub(crate) mod error;
 mod init;
@@ -275,7 +276,7 @@ async fn deliver(
 /// As [`run`]; also if it is recorded, and no server could be reached.
 pub(crate) async fn revoke(context: &mut AuthContext<'_>, args: RevokeArgs) -> Result<(), CtlError> {
     if let Some(identity) = &args.spiffe {
-        return clients::revoke(context, identity).await;
+        return clients::revoke(context, identity, args.child.as_ref()).await;
     }
     let connection = context.connection.check()?;
     let mut store = KeyStore::open(args.dir.as_deref().unwrap_or(Path::new("")))?;

@@ -10,7 +10,8 @@
 //! them. The gateway answers a report with success only after UPLINK has confirmed it and the bucket has recorded that.
 //!
 //! Reading order: [`svid`] and [`caller`], [`manifest`] with [`application`] and [`bundle`], [`record`] (the rules of the numbers,
-//! pure), [`store`], [`status`] and [`capabilities`], [`presence`] and [`heartbeat`], [`routes`]; [`trust`] is
+//! pure), [`store`], [`span`], [`served`] and [`child_status`] (clients that speak for several devices), [`status`] and [`capabilities`], [`presence`]
+//! and [`heartbeat`], [`routes`]; [`trust`] is
 //! served by the listener of people. People's side shares only the
 //! listener's code.
 
@@ -18,6 +19,7 @@ pub(crate) mod application;
 pub(crate) mod bundle;
 pub(crate) mod caller;
 pub(crate) mod capabilities;
+pub(crate) mod child_status;
 pub(crate) mod config;
 mod heartbeat;
 pub(crate) mod manifest;
@@ -27,6 +29,8 @@ pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod routes;
+pub(crate) mod served;
+pub(crate) mod span;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod store;
@@ -78,5 +82,30 @@ impl Caller {
     /// same bytes.
     pub(crate) fn device_id(&self) -> &str {
         self.client.device.device.as_str()
+    }
+
+    /// Whether the client speaks for other devices, or did.
+    pub(crate) fn is_gateway(&self) -> bool {
+        self.client.children.is_some()
+    }
+
+    /// The devices for which the client speaks, its own first.
+    pub(crate) fn devices(&self) -> Vec<DeviceKey> {
+        let children = self.client.children.iter().flatten();
+        let children = children.map(|device| DeviceKey { device: device.clone(), ..self.device().clone() });
+        std::iter::once(self.device().clone()).chain(children).collect()
+    }
+
+    /// The `deviceId` of one of its devices. That of a child is below its own, as Margo wants.
+    pub(crate) fn id_of(&self, key: &DeviceKey) -> String {
+        if key == self.device() {
+            return self.device_id().to_owned();
+        }
+        format!("{}/{}", self.device_id(), key.device)
+    }
+
+    /// The device with a `deviceId`, if the client speaks for it.
+    pub(crate) fn device_of(&self, device_id: &str) -> Option<DeviceKey> {
+        self.devices().into_iter().find(|key| self.id_of(key) == device_id)
     }
 }

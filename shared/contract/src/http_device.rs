@@ -1,18 +1,18 @@
 //! Documents of the bucket `http_devices`, about devices that speak HTTP (Margo's device API) and so have no outbox: the accepted
-//! client certificates of each device, and the numbers of its reports.
+//! client certificates with the devices behind them, and the numbers of each device's reports.
 //!
 //! Only gateways and operators read and write the bucket, so its documents are not in the public schemas. The gateway has the
 //! rules by which it assigns numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::canonical::Digest;
-use crate::ids::{DeploymentId, DeviceKey, Epoch, Generation, Seq};
+use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq};
 use crate::ranges::SeqRanges;
 use crate::version::ApiVersion;
 
@@ -22,6 +22,10 @@ pub const SPIFFE_ID_BYTES_MAX: usize = 2048;
 pub const HTTP_DEPLOYMENTS_MAX: usize = 256;
 /// Contents of one deployment in the record, at most.
 pub const HTTP_TARGETS_MAX: usize = 2;
+/// Devices behind one client, at most.
+pub const HTTP_CHILDREN_MAX: usize = 32;
+/// Versions of a client's manifests in which one device changed, in the record, at most.
+pub const HTTP_SERVED_MAX: usize = 8;
 /// Characters of a refused id that its error shows.
 const REFUSED_CHARS_SHOWN: usize = 200;
 const SUBJECT_PREFIX: &str = "$KV.http_devices.";
@@ -119,14 +123,37 @@ pub struct HttpClient {
     /// The device that the certificate identifies.
     #[serde(flatten)]
     pub device: DeviceKey,
-    /// Prefix of the names of the devices behind it, if the device is itself a gateway: `gw` for `gw-a` and `gw-b`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub children: Option<String>,
+    /// The devices of its site for which the client speaks beside its own. Present as soon as an operator has named some: from then
+    /// on the versions of the client's manifests count the changes of several devices.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "children")]
+    pub children: Option<BTreeSet<DeviceId>>,
     /// Whether the certificate is revoked.
     #[serde(default)]
     pub revoked: bool,
     /// When an operator last accepted or revoked it.
     pub changed_at: Timestamp,
+}
+
+impl HttpClient {
+    /// Whether the client may speak for a device.
+    pub fn speaks_for(&self, key: &DeviceKey) -> bool {
+        let is_child = |children: &BTreeSet<DeviceId>| children.contains(&key.device);
+        *key == self.device || key.site == self.device.site && self.children.as_ref().is_some_and(is_child)
+    }
+}
+
+/// Reads the devices behind a client. Release 0.2 recorded the prefix of their names, which names no device.
+fn children<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeSet<DeviceId>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Children {
+        Names(BTreeSet<DeviceId>),
+        Prefix(#[allow(dead_code, reason = "it names no device")] String),
+    }
+    Ok(match Children::deserialize(deserializer)? {
+        Children::Names(names) => Some(names),
+        Children::Prefix(_) => None,
+    })
 }
 
 /// The state of a device that gateways share: another gateway continues from it after one has died.
@@ -151,6 +178,24 @@ pub struct HttpDevice {
     /// The served contents and the last report of each deployment.
     #[serde(default)]
     pub deployments: BTreeMap<DeploymentId, HttpDeployment>,
+    /// The manifests of a client that speaks for several devices, in the record of its own device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<ManifestSpan>,
+    /// The client reaches its child device no more: the last status said so. Polls of the client are no heartbeats of this device.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreachable: bool,
+}
+
+/// The manifests of a client that speaks for several devices. The version of a manifest is the sum of its devices' generations and
+/// of a base.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestSpan {
+    /// Rises when a device leaves, so that the version does not fall.
+    #[serde(default)]
+    pub base: u64,
+    /// For each device in the newest manifest: the versions in which its generation changed, with that generation; newest last.
+    #[serde(default)]
+    pub served: BTreeMap<DeviceId, Vec<(u64, Generation)>>,
 }
 
 /// A report with an assigned number that UPLINK has not confirmed.
@@ -244,6 +289,10 @@ mod tests {
         let confirmed = ConfirmedReport { seq, content: digest };
         let targets = vec![(Generation::new(u64::MAX).unwrap(), digest); HTTP_TARGETS_MAX];
         let deployment = HttpDeployment { reported: Some(confirmed), targets };
+        let newest = Generation::new(u64::MAX).unwrap();
+        let served = |at: usize| {
+            (format!("{at:0>63}").parse::<DeviceId>().unwrap(), vec![(u64::MAX, newest); HTTP_SERVED_MAX])
+        };
         let record = HttpDevice {
             api_version: ApiVersion::V1,
             epoch: Epoch::FIRST,
@@ -252,9 +301,36 @@ mod tests {
             capabilities: Some(confirmed),
             generation: u64::MAX,
             deployments: (0..HTTP_DEPLOYMENTS_MAX).map(|at| (id(at), deployment.clone())).collect(),
+            span: Some(ManifestSpan {
+                base: u64::MAX,
+                served: (0..=HTTP_CHILDREN_MAX).map(served).collect(),
+            }),
+            unreachable: true,
         };
         let bytes = serde_json::to_vec(&record).unwrap();
         assert!(bytes.len() < crate::limits::MESSAGE_BYTES_MAX / 2, "{}", bytes.len());
         assert_eq!(serde_json::from_slice::<HttpDevice>(&bytes).unwrap(), record);
+    }
+
+    #[test]
+    fn a_client_speaks_for_its_own_device_and_the_named_ones_of_its_site() {
+        let read = |children: serde_json::Value| {
+            serde_json::from_value::<HttpClient>(serde_json::json!({
+                "apiVersion": "muster/v1", "spiffeId": "spiffe://a/margo/wfm/w/client/gw", "site": "plant7", "device": "gw",
+                "children": children, "changedAt": "2026-11-26T07:00:00Z",
+            }))
+            .unwrap()
+        };
+        let key = |text: &str| text.parse::<DeviceKey>().unwrap();
+        let client = read(serde_json::json!(["press-a", "press-b"]));
+        for (device, speaks) in [
+            ("plant7/gw", true),
+            ("plant7/press-a", true),
+            ("plant8/press-a", false),
+            ("plant7/press-c", false),
+        ] {
+            assert_eq!(client.speaks_for(&key(device)), speaks, "{device}");
+        }
+        assert!(read(serde_json::json!("press")).children.is_none(), "a prefix of release 0.2");
     }
 }

@@ -247,9 +247,13 @@ async fn operators_alone_manage_webhooks_and_a_secured_gateway_delivers() {
     for (verb, request) in [
         ("webhook-list", json!({})),
         ("webhook-remove", json!({ "name": "alarms" })),
-        ("webhook-due", json!({ "gateway": "mine" })),
+        ("webhook-due", json!({ "gateway": "mine", "keys": [] })),
+        ("webhook-revoke", json!({ "revoked": [] })),
         ("webhook-result", json!({ "name": "alarms", "number": 1, "gateway": "mine" })),
-        ("webhook-register", json!({ "subscription": { "name": "mine" }, "host": "a", "sealed": "a" })),
+        (
+            "webhook-register",
+            json!({ "subscription": { "name": "mine" }, "host": "a", "sealed": "a", "key": "a" }),
+        ),
     ] {
         let subject = format!("muster.notify.{verb}");
         let answer = viewer.request(&subject, request.to_string().into(), TAKEN_OVER_WITHIN).await.unwrap();

@@ -186,7 +186,7 @@ fn question(subject: &str) -> Value {
 }
 
 /// Subjects whose question `{}` is refused here, or whose answer LEDGER itself must give.
-const REFUSED: [&str; 14] = [
+const REFUSED: [&str; 15] = [
     "muster.notify.missed",
     "muster.query.actions",
     "muster.query.moment",

@@ -92,10 +92,17 @@ async fn nobody_reports_for_another_device() {
     fleet.publish(&[(WEB, "1.0.0")]).await;
     let (manifest, _) = fleet.manifest(&other, |manifest| !manifest["bundle"].is_null()).await;
     let mut body = status(WEB, &manifest["manifestVersion"], "installed");
-    for name in ["press-1", "plant7/press-1", "press-2/press-1", "../press-1", ""] {
+    let (none, foreign) = ((422, "semantic-error"), (403, "not-authorized"));
+    for (name, refused) in [
+        ("press-1", none),
+        ("plant7/press-1", foreign),
+        ("press-2/press-1", foreign),
+        ("../press-1", foreign),
+        ("", none),
+    ] {
         body["deviceId"] = json!(name);
         let answer = other.send("POST", &status_path(WEB), &body).await;
-        assert_eq!((answer.status, &*answer.problem()), (422, "semantic-error"), "{name}");
+        assert_eq!((answer.status, &*answer.problem()), refused, "{name}");
     }
     body["deviceId"] = json!("press-2");
     assert_eq!(other.send("POST", &status_path(WEB), &body).await.status, 201);
@@ -128,7 +135,7 @@ async fn large_bodies_and_strange_addresses_are_refused_with_a_problem() {
         ("DELETE", "/api/v1/bundles/sha256:0", 405),
         ("PUT", "/api/v1/capabilities/", 404),
         ("PUT", "/api/v1/capabilities/a//b", 400),
-        ("PUT", "/api/v1/capabilities/press-1%2f..%2fpress-2", 404),
+        ("PUT", "/api/v1/capabilities/press-1%2f..%2fpress-2", 403),
         ("PUT", "/api/v1/capabilities/*", 400),
         ("DELETE", "/api/v1/capabilities/press-2", 404),
         ("POST", "/api/v1/deployments/a.b.c/status", 422),

@@ -35,12 +35,29 @@ impl Fleet {
         let authority = Authority::create(system.dir(), "authority");
         let [_, gateway] = start_gateway(&mut system, &authority, GATEWAY, None, &HEARTBEAT);
         let fleet = Self { system, authority, gateway };
-        let keys: Vec<DeviceKey> = devices.iter().map(|device| key(device)).collect();
-        write_devices(&fleet.system.repository, &keys).unwrap();
-        fleet.system.repository.commit("devices").await.unwrap();
+        fleet.add(devices).await;
         for device in devices {
             fleet.accept(device).await;
         }
+        fleet
+    }
+
+    /// Adds devices to the repository.
+    pub(crate) async fn add(&self, devices: &[&str]) {
+        if devices.is_empty() {
+            return;
+        }
+        let keys: Vec<DeviceKey> = devices.iter().map(|device| key(device)).collect();
+        write_devices(&self.system.repository, &keys).unwrap();
+        self.system.repository.commit("devices").await.unwrap();
+    }
+
+    /// Services, one gateway, and an accepted client of a device that speaks for other devices.
+    pub(crate) async fn start_with_children(parent: &str, children: &[&str]) -> Self {
+        let fleet = Self::start(&[]).await;
+        fleet.add(&[&[parent], children].concat()).await;
+        let names: Vec<String> = children.iter().map(|child| key(child).device.to_string()).collect();
+        fleet.accept_with(parent, &["--children", &names.join(",")]).await;
         fleet
     }
 
@@ -52,9 +69,15 @@ impl Fleet {
 
     /// Accepts the client of a device, which has its name.
     pub(crate) async fn accept(&self, device: &str) {
+        self.accept_with(device, &[]).await;
+    }
+
+    /// The same with more arguments.
+    pub(crate) async fn accept_with(&self, device: &str, more: &[&str]) {
         let id = client_id(key(device).device.as_str());
+        let args = [&["enroll", device, "--spiffe", &id], more].concat();
         let look = async || {
-            let done = self.system.muster(&["enroll", device, "--spiffe", &id]).await;
+            let done = self.system.muster(&args).await;
             // A service that starts makes the bucket.
             if done.status.success() {
                 Ok(())

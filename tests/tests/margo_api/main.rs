@@ -1,9 +1,10 @@
 //! Margo's device API (1.0.0-rc.3) as a gateway serves it, before a whole system of processes: manifests, statuses, capabilities,
-//! attacks, gateways that die, and a device in Python.
+//! devices behind a client, attacks, gateways that die, and a device in Python.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod attempts;
+mod children;
 mod client;
 mod cut;
 mod fake;

@@ -7,6 +7,7 @@ use std::path::Path;
 use muster_tests::example::{Example, Language};
 use serde_json::Value;
 
+use crate::children::{CHILDREN, OWN};
 use crate::fake::Manager;
 use crate::fleet::{DEVICE, Fleet, GATEWAY, WEB, is_complete, standing};
 use crate::pki::{Authority, MANAGER};
@@ -17,7 +18,12 @@ fn start(fleet: &Fleet) -> Example {
 }
 
 fn start_at(authority: &Authority, gateway: SocketAddr, folder: &Path) -> Example {
-    let own = authority.client("press-1");
+    start_as("press-1", authority, gateway, folder, &[])
+}
+
+/// Starts the device of a name, with more arguments.
+fn start_as(name: &str, authority: &Authority, gateway: SocketAddr, folder: &Path, more: &[&str]) -> Example {
+    let own = authority.client(name);
     let state = folder.join("margo_device.json").display().to_string();
     let url = format!("https://{gateway}");
     let [cert, key, ca] =
@@ -26,7 +32,7 @@ fn start_at(authority: &Authority, gateway: SocketAddr, folder: &Path) -> Exampl
         &url,
         &state,
         "--id",
-        "press-1",
+        name,
         "--cert",
         &cert,
         "--key",
@@ -38,16 +44,26 @@ fn start_at(authority: &Authority, gateway: SocketAddr, folder: &Path) -> Exampl
         "--poll",
         "0.3",
     ];
-    Example::start(Language::Python, "margo_device", &args)
+    Example::start(Language::Python, "margo_device", &[&args, more].concat())
 }
 
 async fn installed(fleet: &Fleet, ids: &[&str]) -> Value {
+    installed_on(fleet, DEVICE, ids).await
+}
+
+async fn installed_on(fleet: &Fleet, device: &str, ids: &[&str]) -> Value {
     let all = |shown: &Value| ids.iter().all(|id| standing(shown, id)["standing"] == "installed");
-    fleet.device(DEVICE, "all deployments are installed", all).await
+    fleet.device(device, "all deployments are installed", all).await
 }
 
 async fn is(fleet: &Fleet, freshness: &str) {
-    fleet.device(DEVICE, freshness, |shown| shown["device"]["freshness"] == freshness).await;
+    all_are(fleet, &[DEVICE], freshness).await;
+}
+
+async fn all_are(fleet: &Fleet, devices: &[&str], freshness: &str) {
+    for device in devices {
+        fleet.device(device, freshness, |shown| shown["device"]["freshness"] == freshness).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,6 +106,48 @@ async fn a_device_in_python_lives_through_outages_of_hub_gateway_and_itself() {
     let what = "no number is missing";
     fleet.device(DEVICE, what, |shown| is_complete(shown, 1)).await;
     assert_eq!(shown["device"]["incidents"].as_u64().unwrap_or(0), 0, "{shown}");
+    device.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_in_python_speaks_for_two_children_through_outages() {
+    let mut fleet = Fleet::start_with_children(OWN, &CHILDREN).await;
+    let silent = fleet.system.dir().join("silent.txt");
+    std::fs::write(&silent, "").unwrap();
+    let file = silent.display().to_string();
+    let more = ["--child", "press-a", "--child", "press-b", "--unreachable", &file];
+    let device = start_as("gw", &fleet.authority, fleet.gateway, fleet.system.dir(), &more);
+    let all = [OWN, CHILDREN[0], CHILDREN[1]];
+    let settled = async |fleet: &Fleet, devices: &[&str]| {
+        for device in devices {
+            installed_on(fleet, device, &[WEB]).await;
+        }
+    };
+    fleet.publish(&[(WEB, "1.0.0")]).await;
+    settled(&fleet, &all).await;
+    all_are(&fleet, &all, "fresh").await;
+
+    // The gateway of the hub is gone for longer than the lease, and the fleet moves on.
+    fleet.system.kill(GATEWAY).await;
+    all_are(&fleet, &all, "stale").await;
+    fleet.publish(&[(WEB, "2.0.0")]).await;
+    fleet.system.start_again(GATEWAY);
+    settled(&fleet, &all).await;
+    all_are(&fleet, &all, "fresh").await;
+
+    // One child does not answer its gateway, and the fleet moves on; the others follow.
+    std::fs::write(&silent, "press-a\n").unwrap();
+    fleet.state(CHILDREN[0], WEB, "failed").await;
+    all_are(&fleet, &CHILDREN[..1], "stale").await;
+    fleet.publish(&[(WEB, "3.0.0")]).await;
+    settled(&fleet, &[OWN, CHILDREN[1]]).await;
+    all_are(&fleet, &[OWN, CHILDREN[1]], "fresh").await;
+    std::fs::write(&silent, "").unwrap();
+    settled(&fleet, &all).await;
+    for device in all {
+        let shown = fleet.device(device, "no number is missing", |shown| is_complete(shown, 1)).await;
+        assert_eq!(shown["device"]["incidents"].as_u64().unwrap_or(0), 0, "{shown}");
+    }
     device.kill().await;
 }
 

@@ -122,7 +122,7 @@ async fn capabilities_are_created_updated_removed_and_shown() {
         (answer.status, answer.problem())
     };
     let child = wrong("/api/v1/capabilities/press-1/child", &about("8Gi")).await;
-    assert_eq!(child, (404, "gateway-not-found".to_owned()));
+    assert_eq!(child, (403, "not-authorized".to_owned()), "nobody has named a child of it");
     let semantic = (422, "semantic-error".to_owned());
     assert_eq!(wrong("/api/v1/capabilities/press-2", &about("8Gi")).await, semantic);
     assert_eq!(wrong(CAPABILITIES, &json!({"properties": {"id": "press-1"}})).await, semantic);

@@ -1,14 +1,15 @@
-//! Accepts, revokes and lists client certificates of Margo's HTTP API, each as one device. The hub keeps them in the bucket
-//! `http_devices`: gateways read them with each request, and only operators write them. This module signs nothing and needs no
-//! directory of keys.
+//! Accepts, revokes and lists client certificates of Margo's HTTP API, each as one device, which may speak for others. The hub keeps
+//! them in the bucket `http_devices`: gateways read them with each request, and only operators write them. This module signs nothing
+//! and needs no directory of keys.
 
 use muster_bus::{Bus, Outgoing};
+use muster_contract::DeviceId;
 use muster_contract::http_device::{CLIENTS, ClientIdentity, HttpClient, client_subject};
 use muster_contract::subjects::stream;
 use muster_contract::version::ApiVersion;
 use tokio::time::timeout;
 
-use super::{AuthContext, AuthError};
+use super::{AuthContext, AuthError, children};
 use crate::config::{Connection, EnrollArgs};
 use crate::error::CtlError;
 use crate::{reach, render};
@@ -19,17 +20,21 @@ pub(super) async fn accept(
     identity: &ClientIdentity,
     args: &EnrollArgs,
 ) -> Result<(), CtlError> {
+    // A bad file is reported before anything is asked.
+    let named = children::named(args)?;
     let (connection, bus) = connected(context).await?;
     let known = read(&bus, identity).await?.filter(|known| !known.revoked && known.device != args.device);
     if let Some(known) = known.filter(|_| !args.replace) {
         let (identity, device) = (identity.to_string(), known.device.to_string());
         return Err(AuthError::AnotherDevice { identity, device }.into());
     }
+    let others = all(&bus).await?;
+    children::check(identity, &args.device, &named, &others)?;
     let client = HttpClient {
         api_version: ApiVersion::V1,
         spiffe_id: identity.to_string(),
         device: args.device.clone(),
-        children: args.children.as_ref().map(ToString::to_string),
+        children: children::recorded(&args.device, named, &others),
         revoked: false,
         changed_at: context.clock.now(),
     };
@@ -37,12 +42,20 @@ pub(super) async fn accept(
     context.show(&client, |client, _| render::auth::client(client))
 }
 
-/// Revokes a certificate.
-pub(super) async fn revoke(context: &mut AuthContext<'_>, identity: &ClientIdentity) -> Result<(), CtlError> {
+/// Revokes a certificate, or its right to speak for one device.
+pub(super) async fn revoke(
+    context: &mut AuthContext<'_>,
+    identity: &ClientIdentity,
+    child: Option<&DeviceId>,
+) -> Result<(), CtlError> {
     let (connection, bus) = connected(context).await?;
     let known = read(&bus, identity).await?;
     let known = known.ok_or_else(|| AuthError::NoClient(identity.to_string()))?;
-    let client = HttpClient { revoked: true, changed_at: context.clock.now(), ..known };
+    let changed_at = context.clock.now();
+    let client = match child {
+        Some(child) => HttpClient { changed_at, ..children::without(known, child)? },
+        None => HttpClient { revoked: true, changed_at, ..known },
+    };
     write(&bus, &connection, &client).await?;
     context.show(&client, |client, _| render::auth::client(client))
 }
@@ -50,13 +63,18 @@ pub(super) async fn revoke(context: &mut AuthContext<'_>, identity: &ClientIdent
 /// Lists all certificates that were ever accepted.
 pub(super) async fn list(context: &mut AuthContext<'_>) -> Result<(), CtlError> {
     let (_, bus) = connected(context).await?;
+    let mut clients = all(&bus).await?;
+    clients.sort_by(|a, b| (&a.device, &a.spiffe_id).cmp(&(&b.device, &b.spiffe_id)));
+    context.show(&clients, |clients, _| render::auth::clients(clients))
+}
+
+async fn all(bus: &Bus) -> Result<Vec<HttpClient>, AuthError> {
     let (mut clients, mut from) = (Vec::new(), 1);
-    while let Some(entry) = bus.next_of(stream::HTTP_DEVICES, from, CLIENTS).await.map_err(AuthError::from)? {
+    while let Some(entry) = bus.next_of(stream::HTTP_DEVICES, from, CLIENTS).await? {
         from = entry.stream_seq + 1;
         clients.extend(serde_json::from_slice::<HttpClient>(&entry.payload));
     }
-    clients.sort_by(|a, b| (&a.device, &a.spiffe_id).cmp(&(&b.device, &b.spiffe_id)));
-    context.show(&clients, |clients, _| render::auth::clients(clients))
+    Ok(clients)
 }
 
 async fn connected(context: &AuthContext<'_>) -> Result<(Connection, Bus), CtlError> {

@@ -67,6 +67,26 @@ pub enum AuthError {
         /// Its device.
         device: String,
     },
+    /// A line of a file names no device.
+    #[error("{}:{line}: {rule}", .path.display())]
+    ChildrenFile {
+        /// The file.
+        path: PathBuf,
+        /// The number of the line, from 1.
+        line: usize,
+        /// The rule that it breaks.
+        rule: String,
+    },
+    /// A rule refuses a device behind a gateway.
+    #[error("{device} cannot be behind {identity}: {rule}")]
+    Child {
+        /// The gateway's certificate.
+        identity: String,
+        /// The device.
+        device: String,
+        /// The rule.
+        rule: String,
+    },
     /// The hub does not know the certificate.
     #[error("{0} was never accepted; `muster auth clients` lists those that were")]
     NoClient(String),
@@ -123,6 +143,8 @@ impl AuthError {
                 | Self::NoCreds(_)
                 | Self::NoSites(_)
                 | Self::AnotherDevice { .. }
+                | Self::ChildrenFile { .. }
+                | Self::Child { .. }
                 | Self::NoClient(_)
         )
     }

@@ -41,7 +41,8 @@ Examples:
   muster enroll plant7/press-4 --key U… --replace           a device with a new key; the old one is revoked
   muster enroll plant7/press-4 --creds-file press-4.creds   for a lab: makes the key here as well
 A device that speaks Margo's HTTP API has a certificate instead of a key; the hub records the accepted ones:
-  muster enroll plant7/press-4 --spiffe spiffe://example.org/margo/wfm/main/client/press-4 --creds operator.creds";
+  muster enroll plant7/press-4 --spiffe spiffe://example.org/margo/wfm/main/client/press-4 --creds operator.creds
+  muster enroll plant7/gw --spiffe spiffe://example.org/margo/wfm/main/client/gw --children press-a,press-b";
 
 pub(super) const REVOKE_EXAMPLES: &str = "\
 It is recorded first, then handed to the running servers, which end the connection within 5 seconds of confirming it
@@ -52,6 +53,7 @@ Examples:
   muster revoke plant7/press-4
   muster revoke --key U…                                    one key, of a device or of anybody else
   muster revoke --spiffe spiffe://…                         a certificate of Margo's HTTP API, at its next request
+  muster revoke --spiffe spiffe://… --child press-a         only its right to speak for a device behind it
   muster auth push                                          later, when no server could be reached";
 
 /// The directory of keys.
@@ -167,9 +169,12 @@ pub struct EnrollArgs {
     /// Accept a client certificate of Margo's HTTP API as the device, by its SPIFFE id; the hub records it, not DIR
     #[arg(long, value_name = "ID", conflicts_with_all = ["key", "output", "send", "creds_file"])]
     pub spiffe: Option<ClientIdentity>,
-    /// With --spiffe, for a gateway with devices behind it: the prefix of their names
-    #[arg(long, value_name = "PREFIX", requires = "spiffe")]
-    pub children: Option<DeviceId>,
+    /// With --spiffe, for a gateway: the devices of its site for which it speaks, besides its own; they replace those before
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',', requires = "spiffe")]
+    pub children: Vec<DeviceId>,
+    /// The same from a file, a name in each line; # begins a comment
+    #[arg(long, value_name = "FILE", requires = "spiffe", conflicts_with = "children")]
+    pub children_file: Option<PathBuf>,
     /// The directory that `muster auth init` made
     #[arg(long, env = "MUSTER_AUTH_DIR", value_name = "DIR", required_unless_present = "spiffe")]
     pub dir: Option<PathBuf>,
@@ -187,6 +192,9 @@ pub struct RevokeArgs {
     /// The SPIFFE id of a client certificate of Margo's HTTP API
     #[arg(long, value_name = "ID")]
     pub spiffe: Option<ClientIdentity>,
+    /// With --spiffe: only its right to speak for this device; the client and its other devices keep theirs
+    #[arg(long, value_name = "DEVICE", requires = "spiffe")]
+    pub child: Option<DeviceId>,
     /// The directory that `muster auth init` made
     #[arg(long, env = "MUSTER_AUTH_DIR", value_name = "DIR", required_unless_present = "spiffe")]
     pub dir: Option<PathBuf>,

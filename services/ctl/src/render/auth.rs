@@ -1,7 +1,9 @@
 //! Renders the results of the commands for identities: created files, enrolled and revoked users. It shows no seed.
 
-use muster_contract::Timestamp;
+use std::collections::BTreeSet;
+
 use muster_contract::http_device::HttpClient;
+use muster_contract::{DeviceId, Timestamp};
 use muster_identity::{DISCONNECT_WITHIN, UserEntry, UserRegistry};
 
 use super::colour::{BAD, PLAIN, UNSURE, WELL, styled};
@@ -155,9 +157,14 @@ pub fn client(client: &HttpClient) -> String {
     if *revoked {
         return format!("{spiffe_id} ({device}) is revoked; gateways refuse its next request\n");
     }
-    let behind =
-        children.as_ref().map_or_else(String::new, |prefix| format!(", with devices {prefix}-… behind it"));
+    let names = named(children.as_ref());
+    let behind = if names.is_empty() { String::new() } else { format!(", and speaks for {names}") };
     format!("{spiffe_id} is accepted as {device}{behind}\n")
+}
+
+fn named(children: Option<&BTreeSet<DeviceId>>) -> String {
+    let names = children.into_iter().flatten().map(ToString::to_string);
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// The table of client certificates.
@@ -166,7 +173,7 @@ pub fn clients(clients: &[HttpClient]) -> String {
     for client in clients {
         let (state, style) = if client.revoked { ("revoked", BAD) } else { ("accepted", WELL) };
         let device = Cell::styled(client.device.to_string(), PLAIN);
-        let children = client.children.clone().unwrap_or_default();
+        let children = named(client.children.as_ref());
         table.row([device, Cell::styled(state, style), children.into(), client.spiffe_id.clone().into()]);
     }
     table.to_string()

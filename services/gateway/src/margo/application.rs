@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use muster_contract::DeploymentId;
 use muster_contract::desired::{Component, DesiredDeployment, ProfileType};
 use muster_contract::profile::{Gate, Package, Workload};
 use serde_json::{Map, Value, json};
@@ -28,11 +29,15 @@ fn not_expressible(field: impl Into<String>, rule: &'static str) -> NotExpressib
     NotExpressible { field: field.into(), rule }
 }
 
-/// The document of a deployment for a device.
+/// The document of a deployment for a device, under an id of Margo.
 ///
 /// # Errors
 /// Margo's schema cannot express it.
-pub(crate) fn document(entry: &DesiredDeployment, device_id: &str) -> Result<String, NotExpressible> {
+pub(crate) fn document(
+    entry: &DesiredDeployment,
+    id: &DeploymentId,
+    device_id: &str,
+) -> Result<String, NotExpressible> {
     let is_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let application = &entry.application_id;
     if application.is_empty()
@@ -59,7 +64,7 @@ pub(crate) fn document(entry: &DesiredDeployment, device_id: &str) -> Result<Str
         spec["parameters"] = json!(entry.parameters);
     }
     let metadata = json!({ "name": entry.name, "namespace": NAMESPACE, "deviceId": device_id });
-    let document = json!({ "id": entry.id, "metadata": metadata, "spec": spec });
+    let document = json!({ "id": id, "metadata": metadata, "spec": spec });
     // Cannot fail: the document is JSON already.
     Ok(serde_json::to_string_pretty(&sorted(document)).unwrap_or_default() + "\n")
 }
@@ -145,7 +150,7 @@ mod tests {
     use crate::margo::manifest::tests::entry;
 
     fn read(entry: &DesiredDeployment) -> Value {
-        serde_json::from_str(&document(entry, "press-4").unwrap()).unwrap()
+        serde_json::from_str(&document(entry, &entry.id, "press-4").unwrap()).unwrap()
     }
 
     #[test]
@@ -175,13 +180,15 @@ mod tests {
             },
         });
         assert_eq!(read(&web), expected);
-        assert!(document(&web, "press-4").unwrap().starts_with("{\n  \"id\": \"web\",\n  \"metadata\""));
+        assert!(
+            document(&web, &web.id, "press-4").unwrap().starts_with("{\n  \"id\": \"web\",\n  \"metadata\"")
+        );
     }
 
     #[test]
     fn what_margo_has_no_place_for_is_named() {
         let package = json!({"repository": "oci://a/b", "revision": "1.0.0"});
-        let refused = |entry: &DesiredDeployment| document(entry, "d").unwrap_err().to_string();
+        let refused = |entry: &DesiredDeployment| document(entry, &entry.id, "d").unwrap_err().to_string();
         let with = |key: &str, value: &str| {
             let mut properties = package.clone();
             properties[key] = json!(value);

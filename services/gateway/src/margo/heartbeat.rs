@@ -1,4 +1,5 @@
-//! Publishes heartbeats of devices that poll: a request of an accepted client is a sign of life of its device.
+//! Publishes heartbeats of devices that poll: a poll of an accepted client is a sign of life of its device, and of the devices for
+//! which it speaks, but for those that it does not reach.
 
 use muster_contract::DeviceKey;
 use muster_contract::http_device::HttpDevice;
@@ -22,6 +23,9 @@ impl Devices {
         }
         let read = |current: &mut HttpDevice, _: Option<&_>| Ok((current.clone(), false));
         let current = self.store.update(key, self.now(), read).await?;
+        if current.unreachable {
+            return Ok(());
+        }
         let heartbeat = Heartbeat {
             api_version: ApiVersion::V1,
             kind: kind::Heartbeat::Heartbeat,

@@ -1,5 +1,5 @@
-//! Projects a device's desired state to its state manifest; the generation is the manifest's version. Equal desired states give
-//! equal bytes at every gateway, so the digest is an ETag at all of them.
+//! Projects desired states to a state manifest: of one device, whose generation is the version, or of all devices of a client.
+//! Equal desired states give equal bytes at every gateway, so the digest is an ETag at all of them.
 //!
 //! A manifest leaves out a deployment that Margo's schema cannot express; `left_out` has the reason.
 
@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::application::{self, NotExpressible};
 use super::bundle;
+use super::span::child_deployment;
 
 /// The media type of a manifest.
 pub(crate) const MANIFEST_TYPE: &str = "application/vnd.margo.manifest.v1+json";
@@ -22,6 +23,21 @@ pub(crate) const MANIFEST_TYPE: &str = "application/vnd.margo.manifest.v1+json";
 pub(crate) const BUNDLE_TYPE: &str = "application/vnd.margo.bundle.v1+tar+gzip";
 /// Most cached manifests.
 const CACHED_MAX: usize = 4096;
+
+/// One device of a manifest.
+#[derive(Debug, Clone)]
+pub(crate) struct ManifestPart<'a> {
+    /// The device.
+    pub key: &'a DeviceKey,
+    /// Its `deviceId`.
+    pub device_id: String,
+    /// Whether it is behind the device of the client.
+    pub is_child: bool,
+    /// The sequence of its document in DOWNLINK.
+    pub sequence: u64,
+    /// The document.
+    pub desired: &'a DesiredState,
+}
 
 /// A manifest, and the deployments and the bundle that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,17 +94,20 @@ struct DeploymentText<'a> {
 }
 
 impl ManifestProjection {
-    /// The manifest of a desired state for a device.
+    /// The manifest of the desired states of these devices.
     ///
     /// # Errors
     /// None: the archive is written to memory.
-    pub(crate) fn of(desired: &DesiredState, device_id: &str) -> io::Result<Self> {
+    pub(crate) fn of(generation: Generation, parts: &[ManifestPart<'_>]) -> io::Result<Self> {
         let (mut deployments, mut left_out) = (Vec::new(), Vec::new());
-        for entry in &desired.deployments {
-            match application::document(entry, device_id) {
+        let entries =
+            parts.iter().flat_map(|part| part.desired.deployments.iter().map(move |one| (part, one)));
+        for (part, entry) in entries {
+            let id = if part.is_child { child_deployment(part.key, &entry.id) } else { entry.id.clone() };
+            match application::document(entry, &id, &part.device_id) {
                 Ok(text) => {
                     let digest = Digest::of_bytes(text.as_bytes());
-                    deployments.push(Application { id: entry.id.clone(), digest, text: text.into() });
+                    deployments.push(Application { id, digest, text: text.into() });
                 }
                 Err(reason) => left_out.push((entry.id.clone(), reason)),
             }
@@ -96,8 +115,8 @@ impl ManifestProjection {
         let files = deployments.iter().map(|one| (&one.id, &one.text[..]));
         let archive = if deployments.is_empty() { None } else { Some(bundle::archive(files)?) };
         let bundle = archive.map(|bytes| (Digest::of_bytes(&bytes), Bytes::from(bytes)));
-        let manifest = Bytes::from(text(desired.generation, &deployments, bundle.as_ref()));
-        let (generation, digest) = (desired.generation, Digest::of_bytes(&manifest));
+        let manifest = Bytes::from(text(generation, &deployments, bundle.as_ref()));
+        let digest = Digest::of_bytes(&manifest);
         Ok(Self { generation, manifest, digest, deployments, bundle, left_out })
     }
 
@@ -132,36 +151,39 @@ fn text(generation: Generation, deployments: &[Application], bundle: Option<&(Di
     serde_json::to_vec(&manifest).unwrap_or_default()
 }
 
-/// The newest manifest of devices, by the sequence of their document in DOWNLINK.
+/// The version of a manifest, and the sequences of its documents in DOWNLINK.
+type Stamp = (Generation, Vec<u64>);
+
+/// The newest manifest of clients, by their own devices.
 #[derive(Debug, Default)]
-pub(crate) struct ManifestCache(Mutex<HashMap<DeviceKey, (u64, Arc<ManifestProjection>)>>);
+pub(crate) struct ManifestCache(Mutex<HashMap<DeviceKey, (Stamp, Arc<ManifestProjection>)>>);
 
 impl ManifestCache {
-    /// The manifest of a document, from the cache or made now.
+    /// The manifest of documents, from the cache or made now.
     ///
     /// # Errors
     /// None: the archive is written to memory.
     pub(crate) fn projection(
         &self,
         key: &DeviceKey,
-        sequence: u64,
-        desired: &DesiredState,
-        device_id: &str,
+        version: Generation,
+        parts: &[ManifestPart<'_>],
     ) -> io::Result<Arc<ManifestProjection>> {
-        let found = self.lock().get(key).filter(|(of, _)| *of == sequence).map(|(_, known)| known.clone());
+        let stamp = (version, parts.iter().map(|part| part.sequence).collect());
+        let found = self.lock().get(key).filter(|(of, _)| *of == stamp).map(|(_, known)| known.clone());
         if let Some(known) = found {
             return Ok(known);
         }
-        let made = Arc::new(ManifestProjection::of(desired, device_id)?);
+        let made = Arc::new(ManifestProjection::of(version, parts)?);
         let mut cache = self.lock();
         if cache.len() >= CACHED_MAX {
             cache.clear();
         }
-        cache.insert(key.clone(), (sequence, made.clone()));
+        cache.insert(key.clone(), (stamp, made.clone()));
         Ok(made)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceKey, (u64, Arc<ManifestProjection>)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceKey, (Stamp, Arc<ManifestProjection>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -198,11 +220,20 @@ pub(crate) mod tests {
         entry(id, "compose", &json!({"repository": "oci://registry.example/web", "revision": "1.0.0"}))
     }
 
+    /// The manifest of one device.
+    fn of_one(desired: &DesiredState) -> ManifestProjection {
+        let key = "plant7/press-4".parse().unwrap();
+        ManifestProjection::of(desired.generation, &[part(&key, 1, desired)]).unwrap()
+    }
+
+    fn part<'a>(key: &'a DeviceKey, sequence: u64, desired: &'a DesiredState) -> ManifestPart<'a> {
+        ManifestPart { key, device_id: key.device.to_string(), is_child: false, sequence, desired }
+    }
+
     #[test]
     fn a_manifest_names_what_it_serves_and_its_digests_are_true() {
         let process = entry("shell", "process", &json!({"command": "x"}));
-        let made =
-            ManifestProjection::of(&desired(u64::MAX, vec![package("web"), process]), "press-4").unwrap();
+        let made = of_one(&desired(u64::MAX, vec![package("web"), process]));
         let text = std::str::from_utf8(&made.manifest).unwrap();
         assert!(text.starts_with(r#"{"manifestVersion":18446744073709551615,"bundle":{"#), "{text}");
         let manifest: Value = serde_json::from_str(text).unwrap();
@@ -221,7 +252,7 @@ pub(crate) mod tests {
 
     #[test]
     fn without_deployments_there_is_no_bundle() {
-        let made = ManifestProjection::of(&desired(3, Vec::new()), "press-4").unwrap();
+        let made = of_one(&desired(3, Vec::new()));
         assert_eq!(&made.manifest[..], br#"{"manifestVersion":3,"bundle":null,"deployments":[]}"#);
         assert!(made.bundle.is_none());
     }
@@ -230,9 +261,26 @@ pub(crate) mod tests {
     fn a_newer_document_replaces_a_remembered_one() {
         let (cache, key) = (ManifestCache::default(), "plant7/press-4".parse().unwrap());
         let at = |sequence, generation| {
-            let desired = desired(generation, Vec::new());
-            cache.projection(&key, sequence, &desired, "press-4").unwrap().generation.get()
+            let desired = desired(1, vec![package(generation)]);
+            let made = cache.projection(&key, Generation::FIRST, &[part(&key, sequence, &desired)]).unwrap();
+            made.deployments[0].id.to_string()
         };
-        assert_eq!([at(7, 1), at(7, 9), at(8, 2)], [1, 1, 2]);
+        assert_eq!([at(7, "a"), at(7, "b"), at(8, "c")], ["a", "a", "c"]);
+    }
+
+    #[test]
+    fn a_manifest_of_several_devices_has_the_deployments_of_each_under_its_own_id() {
+        let [own, child]: [DeviceKey; 2] = ["plant7/gw", "plant7/a"].map(|key| key.parse().unwrap());
+        let desired = desired(2, vec![package("web")]);
+        let behind =
+            ManifestPart { device_id: "gw/a".to_owned(), is_child: true, ..part(&child, 2, &desired) };
+        let version = Generation::new(4).unwrap();
+        let made = ManifestProjection::of(version, &[part(&own, 1, &desired), behind]).unwrap();
+        let read = |at: usize| serde_json::from_slice::<Value>(&made.deployments[at].text).unwrap();
+        let (first, second) = (read(0), read(1));
+        assert_eq!((&first["id"], &first["metadata"]["deviceId"]), (&json!("web"), &json!("gw")));
+        let id = child_deployment(&child, &"web".parse().unwrap()).to_string();
+        assert_eq!((&second["id"], &second["metadata"]["deviceId"]), (&json!(id), &json!("gw/a")));
+        assert!(made.manifest.starts_with(br#"{"manifestVersion":4,"#));
     }
 }

@@ -47,6 +47,13 @@ pub(crate) fn not_authorized(detail: impl Into<String>) -> Problem {
     registered(StatusCode::FORBIDDEN, "not-authorized", "Not authorized", detail)
 }
 
+/// The client may not speak for a child device.
+pub(crate) fn not_its_child() -> Problem {
+    not_authorized(
+        "this client may not speak for that device; `muster enroll --spiffe … --children` names those it may",
+    )
+}
+
 /// There is no trust bundle.
 pub(crate) fn no_bundle(detail: impl Into<String>) -> Problem {
     registered(StatusCode::NOT_FOUND, "spiffe-bundle-not-found", "Bundle not found", detail)

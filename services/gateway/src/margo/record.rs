@@ -39,8 +39,10 @@ pub(crate) struct SentReport<'a> {
     pub deployment: Option<&'a DeploymentId>,
     /// The digest of the report's body.
     pub content: Digest,
-    /// The version of the manifest that a status names.
+    /// The generation of the manifest that a status names.
     pub adopted: Option<Generation>,
+    /// Whether a status says that its client does not reach the device; none where that cannot be.
+    pub unreachable: Option<bool>,
 }
 
 /// The decision about a report.
@@ -102,6 +104,8 @@ pub(crate) fn begin(receipt: Option<&Receipt>, now: Timestamp) -> HttpDevice {
         capabilities: None,
         generation: 0,
         deployments: Default::default(),
+        span: None,
+        unreachable: false,
     }
 }
 
@@ -115,6 +119,7 @@ pub(crate) fn renew(record: &HttpDevice, receipt: &Receipt, now: Timestamp) -> H
     let mut renewed = begin(Some(receipt), now);
     renewed.epoch = renewed.epoch.max(record.epoch.next());
     renewed.generation = record.generation;
+    (renewed.span, renewed.unreachable) = (record.span.clone(), record.unreachable);
     let targets = |known: &HttpDeployment| HttpDeployment { reported: None, targets: known.targets.clone() };
     renewed.deployments = record.deployments.iter().map(|(id, known)| (id.clone(), targets(known))).collect();
     renewed
@@ -200,7 +205,8 @@ pub(crate) fn admit(
     receipt: Option<&Receipt>,
     now: Timestamp,
 ) -> Result<Admission, Refusal> {
-    let SentReport { deployment, content, adopted } = sent;
+    let SentReport { deployment, content, adopted, unreachable } = sent;
+    record.unreachable = unreachable.unwrap_or(record.unreachable);
     let newest =
         record.open.iter().filter(|open| open.deployment.as_ref() == deployment).max_by_key(|o| o.seq);
     if let Some(open) = newest.filter(|open| open.content == content) {

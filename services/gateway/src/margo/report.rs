@@ -39,10 +39,12 @@ impl Devices {
             // Capabilities that were removed are a report without any.
             let is_none = |known: &ConfirmedReport| sent.deployment.is_none() && known.content == removed;
             let is_first = record::confirmed(current, sent.deployment).is_none_or(is_none);
+            let was_unreachable = current.unreachable;
             let admitted = record::admit(current, sent, receipt, now).map_err(refuse)?;
             // A stale read must not decide that nothing is to be published.
             let is_to_store = !matches!(admitted, Admission::Publish { is_new: false, .. });
-            Ok(((admitted, is_first), is_to_store || is_learnt))
+            let is_changed = is_learnt || current.unreachable != was_unreachable;
+            Ok(((admitted, is_first), is_to_store || is_changed))
         };
         let (admitted, is_first) = self.store.update(device, now, admit).await?;
         let delivered = if is_first { Delivered::First } else { Delivered::Later };

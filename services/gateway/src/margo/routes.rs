@@ -11,16 +11,18 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post, put};
-use muster_contract::DeploymentId;
 use muster_contract::desired::DesiredState;
 use muster_contract::http_device::{ConfirmedReport, HttpDevice};
 use muster_contract::receipt::Receipt;
+use muster_contract::{DeploymentId, DeviceKey};
 
 use super::caller::{Guard, guard};
 use super::capabilities::{CapabilitiesManifest, is_device_id};
+use super::child_status::is_unreachable;
 use super::manifest::{BUNDLE_TYPE, MANIFEST_TYPE, ManifestProjection};
 use super::record::{SentReport, VersionRefusal};
 use super::report::Delivered;
+use super::served::hub_is_behind;
 use super::status::{self, StatusManifest};
 use super::{Caller, Devices, problems, record, request};
 use crate::problem::Problem;
@@ -45,15 +47,9 @@ fn routes() -> Router<Devices> {
         .method_not_allowed_fallback(async || problems::no_such_method())
 }
 
-/// The desired state of the caller's device and its manifest; `None` if the fleet has none for it yet.
-async fn projected(
-    devices: &Devices,
-    caller: &Caller,
-) -> Result<Option<(DesiredState, Arc<ManifestProjection>)>, Problem> {
-    let Some((sequence, desired)) = devices.store.desired(caller.device()).await? else { return Ok(None) };
-    let made = devices.manifests.projection(caller.device(), sequence, &desired, caller.device_id());
-    let made = made.map_err(|error| problems::internal(error.to_string()))?;
-    Ok(Some((desired, made)))
+/// The caller's manifest; `None` if the fleet has no desired state for its devices yet.
+async fn projected(devices: &Devices, caller: &Caller) -> Result<Option<Arc<ManifestProjection>>, Problem> {
+    devices.projected(caller, &devices.desired_states(caller).await?).await
 }
 
 async fn manifest(
@@ -64,25 +60,17 @@ async fn manifest(
     if !request::accepts(&headers, MANIFEST_TYPE) {
         return Err(problems::not_acceptable(MANIFEST_TYPE));
     }
-    let Some((desired, made)) = projected(&devices, &caller).await? else {
-        devices.beat(caller.device(), None).await?;
+    let states = devices.desired_states(&caller).await?;
+    let made = devices.projected(&caller, &states).await?;
+    let holds = made.as_ref().is_some_and(|made| request::holds(&headers, &made.digest));
+    for key in caller.devices() {
+        devices.beat(&key, states.generation(&key).filter(|_| holds)).await?;
+    }
+    let Some(made) = made else {
         // An empty manifest would have a version that the first document must exceed, and would remove running deployments.
         return Err(problems::unavailable("the fleet has no desired state for this device yet"));
     };
-    let holds = request::holds(&headers, &made.digest);
-    devices.beat(caller.device(), holds.then(|| made.generation.get())).await?;
-    if !holds {
-        let now = devices.now();
-        // Before the answer: the next status may name this version at any gateway.
-        let learn = |current: &mut _, _: Option<&_>| {
-            // A client takes a version below a served one for an attack.
-            if record::is_hub_behind(current, desired.generation.get()) {
-                return Err(hub_is_behind());
-            }
-            Ok(((), record::learn(current, &desired)))
-        };
-        devices.store.update(caller.device(), now, learn).await?;
-    }
+    let made = if holds { made } else { devices.serve(&caller, &states, made).await? };
     Ok(request::content(&headers, MANIFEST_TYPE, request::CHANGING, &made.digest, &made.manifest))
 }
 
@@ -94,7 +82,7 @@ async fn deployment(
 ) -> Result<Response, Problem> {
     let Ok(Path((id, digest))) = path else { return Err(problems::deployment_not_found()) };
     let found = projected(&devices, &caller).await?;
-    let found = found.as_ref().and_then(|(_, made)| made.deployment(&id, &digest));
+    let found = found.as_ref().and_then(|made| made.deployment(&id, &digest));
     let found = found.ok_or_else(problems::deployment_not_found)?;
     Ok(request::compressed(&headers, DEPLOYMENT_TYPE, request::IMMUTABLE, &found.digest, &found.text))
 }
@@ -107,7 +95,7 @@ async fn bundle(
 ) -> Result<Response, Problem> {
     let Ok(Path(digest)) = path else { return Err(problems::invalid_bundle()) };
     let found = projected(&devices, &caller).await?;
-    let found = found.as_ref().and_then(|(_, made)| made.bundle(&digest));
+    let found = found.as_ref().and_then(|made| made.bundle(&digest));
     let (digest, bytes) = found.ok_or_else(problems::invalid_bundle)?;
     Ok(request::content(&headers, BUNDLE_TYPE, request::IMMUTABLE, digest, bytes))
 }
@@ -123,15 +111,23 @@ async fn post_status(
     let body = request::body(request.into_body()).await?;
     let status: StatusManifest = status::parse(&body)?;
     status.check(&id)?;
-    if status.device_id.as_deref().is_some_and(|named| named != caller.device_id()) {
-        return Err(problems::semantic_error("deviceId", "this client has no such device"));
-    }
-    let desired = devices.store.desired(caller.device()).await?.map(|(_, desired)| desired);
-    check_adopted(&devices, &caller, &status, desired.as_ref()).await?;
-    let adopted = Some(status.adopted_manifest_version);
-    let sent = SentReport { deployment: Some(&id), content: status.content(), adopted };
+    let none = || problems::semantic_error("deviceId", "this client has no such device");
+    let key = device_in(&caller, status.device_id.as_deref().unwrap_or(caller.device_id()), none)?;
+    let desired = devices.store.desired(&key).await?.map(|(_, desired)| desired);
+    let status = if caller.is_gateway() {
+        devices.of_one_device(&caller, &key, status, desired.as_ref()).await?
+    } else {
+        check_adopted(&devices, &caller, &status, desired.as_ref()).await?;
+        status
+    };
+    let sent = SentReport {
+        deployment: Some(&status.deployment_id),
+        content: status.content(),
+        adopted: Some(status.adopted_manifest_version),
+        unreachable: (key != *caller.device()).then(|| is_unreachable(&status)),
+    };
     let report = |numbered: &_| Ok(status.report(numbered));
-    let delivered = devices.deliver(caller.device(), sent, desired.as_ref(), report).await?;
+    let delivered = devices.deliver(&key, sent, desired.as_ref(), report).await?;
     Ok(done(delivered))
 }
 
@@ -162,22 +158,26 @@ async fn check_adopted(
     })
 }
 
-fn hub_is_behind() -> Problem {
-    problems::unavailable("the desired state of this device is older than the manifest that it was served")
-}
-
 async fn put_capabilities(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
     path: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let device_id = own_device(&caller, path, true)?;
+    let device_id = device_id(path)?;
+    let none = || {
+        let rule = format!("this client is the device '{}'", caller.device_id());
+        problems::semantic_error("deviceId", rule)
+    };
+    let key = device_in(&caller, &device_id, none)?;
     let body = request::body(request.into_body()).await?;
     let capabilities = CapabilitiesManifest::read(&body, &device_id)?;
-    let sent = SentReport { deployment: None, content: capabilities.content(), adopted: None };
+    if key != *caller.device() && has_no_capabilities(&devices, caller.device()).await? {
+        return Err(problems::gateway_not_found());
+    }
+    let sent = capabilities_report(&capabilities);
     let report = |numbered: &_| Ok(capabilities.report(numbered));
-    let delivered = devices.deliver(caller.device(), sent, None, report).await?;
+    let delivered = devices.deliver(&key, sent, None, report).await?;
     Ok(done(delivered))
 }
 
@@ -186,42 +186,41 @@ async fn delete_capabilities(
     Extension(caller): Extension<Caller>,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
-    own_device(&caller, path, false)?;
+    let key = device_in(&caller, &device_id(path)?, problems::device_not_found)?;
+    if has_no_capabilities(&devices, &key).await? {
+        return Err(problems::device_not_found());
+    }
     let none = CapabilitiesManifest::default();
-    let content = none.content();
+    devices.deliver(&key, capabilities_report(&none), None, |numbered| Ok(none.report(numbered))).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn capabilities_report(capabilities: &CapabilitiesManifest) -> SentReport<'static> {
+    SentReport { deployment: None, content: capabilities.content(), adopted: None, unreachable: None }
+}
+
+/// Whether a device has reported no capabilities, or has removed them.
+async fn has_no_capabilities(devices: &Devices, key: &DeviceKey) -> Result<bool, Problem> {
+    let content = CapabilitiesManifest::default().content();
     let read = |current: &mut HttpDevice, receipt: Option<&Receipt>| {
         let is_removed =
             |known: ConfirmedReport| known.content == content && !record::is_lost(current, &known, receipt);
         let is_removed = current.capabilities.is_none_or(is_removed);
-        // A stale read must not decide that there is nothing to remove.
+        // A stale read must not decide that there are none.
         Ok((is_removed, is_removed))
     };
-    if devices.store.update(caller.device(), devices.now(), read).await? {
-        return Err(problems::device_not_found());
-    }
-    let sent = SentReport { deployment: None, content, adopted: None };
-    devices.deliver(caller.device(), sent, None, |numbered| Ok(none.report(numbered))).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    devices.store.update(key, devices.now(), read).await
 }
 
-/// The caller's own device in a path; for a report, the problem names the wrong part.
-fn own_device(
-    caller: &Caller,
-    path: Result<Path<String>, PathRejection>,
-    is_report: bool,
-) -> Result<String, Problem> {
-    let Some(id) = path.ok().map(|Path(id)| id).filter(|id| is_device_id(id)) else {
-        return Err(problems::invalid_request("the address has no deviceId"));
-    };
-    match id.split_once('/') {
-        _ if id == caller.device_id() => Ok(id),
-        Some(_) if is_report => Err(problems::gateway_not_found()),
-        None if is_report => {
-            let rule = format!("this client is the device '{}'", caller.device_id());
-            Err(problems::semantic_error("deviceId", rule))
-        }
-        _ => Err(problems::device_not_found()),
-    }
+fn device_id(path: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
+    let id = path.ok().map(|Path(id)| id).filter(|id| is_device_id(id));
+    id.ok_or_else(|| problems::invalid_request("the address has no deviceId"))
+}
+
+/// The device with a `deviceId`, of those that the caller speaks for. An id below another device's is that of a foreign child.
+fn device_in(caller: &Caller, id: &str, none: impl FnOnce() -> Problem) -> Result<DeviceKey, Problem> {
+    let refuse = || if id.contains('/') { problems::not_its_child() } else { none() };
+    caller.device_of(id).ok_or_else(refuse)
 }
 
 fn done(delivered: Delivered) -> Response {

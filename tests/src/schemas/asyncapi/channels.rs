@@ -453,7 +453,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 31] = [
+const ANSWERS: [&str; 32] = [
     "CheckAnswer",
     "IncidentAnswer",
     "IncidentsAnswer",

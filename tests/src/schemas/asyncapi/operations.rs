@@ -206,7 +206,7 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
 ];
 
 /// The answer to a request, by its channel.
-const REPLIES: [(&str, &str); 36] = [
+const REPLIES: [(&str, &str); 37] = [
     ("check", "CheckAnswer"),
     ("ingestIncident", "IncidentAnswer"),
     ("queryIncidents", "IncidentsAnswer"),

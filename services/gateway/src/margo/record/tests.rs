@@ -45,7 +45,8 @@ fn resent(
     receipt: Option<&Receipt>,
 ) -> Option<(u64, Vec<u64>, bool)> {
     let id = id(name);
-    let sent = SentReport { deployment: Some(&id), content: content(text), adopted: Some(Generation::FIRST) };
+    let (adopted, unreachable) = (Some(Generation::FIRST), None);
+    let sent = SentReport { deployment: Some(&id), content: content(text), adopted, unreachable };
     match admit(record, sent, receipt, now(second)).unwrap() {
         Admission::Confirmed => None,
         Admission::Publish { open, is_new, .. } => {
@@ -160,7 +161,8 @@ fn a_record_is_bounded() {
         number(&mut record, &format!("d-{at}"), "pending", 0);
     }
     let more = id("more");
-    let sent = SentReport { deployment: Some(&more), content: content("a"), adopted: None };
+    let sent =
+        SentReport { deployment: Some(&more), content: content("a"), adopted: None, unreachable: None };
     assert_eq!(admit(&mut record, sent, None, now(0)), Err(Refusal::TooManyOpen));
     for at in 0..HTTP_DEPLOYMENTS_MAX {
         record.deployments.insert(id(&format!("x-{at}")), HttpDeployment::default());
@@ -207,7 +209,7 @@ fn a_confirmed_report_that_the_hub_lacks_is_resent_with_a_new_number() {
 #[test]
 fn a_refused_report_of_capabilities_is_sent_again() {
     let mut record = begin(None, now(0));
-    let sent = SentReport { deployment: None, content: content("8Gi"), adopted: None };
+    let sent = SentReport { deployment: None, content: content("8Gi"), adopted: None, unreachable: None };
     admit(&mut record, sent, None, now(0)).unwrap();
     assert!(done(&mut record, 1));
     let reason = "quarantineFull".to_owned();
@@ -249,7 +251,12 @@ fn a_resumed_number_has_the_content_that_it_was_taken_with() {
     let mut record = begin(None, now(0));
     learn(&mut record, &desired(3, vec![package("web")]));
     let id = id("web");
-    let sent = SentReport { deployment: Some(&id), content: content("a"), adopted: Generation::new(3) };
+    let sent = SentReport {
+        deployment: Some(&id),
+        content: content("a"),
+        adopted: Generation::new(3),
+        unreachable: None,
+    };
     let admit = |record: &mut _, sent| match admit(record, sent, None, now(0)).unwrap() {
         Admission::Publish { open, .. } => open,
         Admission::Confirmed => panic!("it is open"),
@@ -259,7 +266,7 @@ fn a_resumed_number_has_the_content_that_it_was_taken_with() {
     record.deployments.get_mut(&id).unwrap().targets.clear();
     assert_eq!(admit(&mut record, sent), first, "its target is forgotten");
 
-    let sent = SentReport { deployment: None, content: content("b"), adopted: None };
+    let sent = SentReport { deployment: None, content: content("b"), adopted: None, unreachable: None };
     assert_eq!(admit(&mut record, sent).agent_version, Some(agent_version()));
     let older = Some("muster-gateway 0.0.1".to_owned());
     record.open.last_mut().unwrap().agent_version.clone_from(&older);
