@@ -74,8 +74,9 @@ impl Fleet {
             (apps, targets) = (lines.apps, lines.targets);
         }
         let (mut rollup, hub) = (whole.rollup, whole.hub);
-        // Every message of a device moves `lastHeardAt` without a change of any standing, so no notice has it.
-        targets.iter_mut().for_each(|line| line.last_heard_at = None);
+        // Every message of a device moves `lastHeardAt`, and every report `report`, without a change of any standing, so no
+        // notice has them.
+        targets.iter_mut().for_each(|line| (line.last_heard_at, line.report) = (None, None));
         apps.iter_mut().for_each(|app| app.rollup.last_heard_at = None);
         view.iter_mut().for_each(|view| view.last_heard_at = None);
         rollup.last_heard_at = None;

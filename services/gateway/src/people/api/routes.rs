@@ -79,7 +79,7 @@ const PAGES: &[Param] = &[
 const AFTER: &[Param] = &[param("after", Kind::Text, "Rows after this one")];
 const SITES: &[Param] = &[param("site", Kind::List, "Only this site; may be repeated")];
 const SITE: &[Param] = &[param("site", Kind::Text, "Only this site")];
-const OUTPUT: &[Param] = &[param("output", Kind::Text, "summary, all or detail")];
+const OUTPUT: &[Param] = &[param("output", Kind::Text, "summary, brief, all or detail")];
 
 const DEPLOYMENTS: &[Param] = &[
     param("verdict", Kind::Words, "Only deployments with one of these verdicts, such as failing,overdue"),
@@ -99,6 +99,11 @@ const STATUS: &[Param] = &[
     param("component", Kind::List, "Only this component; may be repeated"),
     Param { name: "axis", field: "status", kind: Kind::Text, about: "deployed or ready" },
     param("generation", Kind::Number, "As of this generation of the only device named"),
+];
+const ROWS: &[Param] = &[
+    param("standing", Kind::Words, "Only targets of these standings, such as failed,outdated"),
+    param("freshness", Kind::Words, "Only on devices that are fresh, stale or never heard"),
+    param("error", Kind::List, "Only with an error of this code; may be repeated"),
 ];
 const WHY: &[Param] = &[
     Param { name: "deployment", field: "id", kind: Kind::Text, about: "The deployment" },
@@ -169,18 +174,18 @@ pub(crate) const ROUTES: [Route; 24] = [
     route(
         "/deployments/{id}",
         Source::Query("deployment"),
-        &[SITE, OUTPUT, WHEN, PAGES, AFTER],
+        &[WHEN],
         of::<DeploymentAnswer>,
         "One deployment",
     ),
     Route {
-        fixed: &[("output", "all")],
+        fixed: &[("output", "brief")],
         ..route(
             "/deployments/{id}/devices",
-            Source::Query("deployment"),
-            &[SITE, OUTPUT, WHEN, PAGES, AFTER],
-            of::<DeploymentAnswer>,
-            "One deployment with a line for each device",
+            Source::Query("status"),
+            &[SITES, ROWS, OUTPUT, WHEN, PAGES, AFTER],
+            of::<StatusAnswer>,
+            "The status of one deployment with a line for each device",
         )
     },
     route(
@@ -211,7 +216,7 @@ pub(crate) const ROUTES: [Route; 24] = [
     route(
         "/status",
         Source::Query("status"),
-        &[STATUS, SITES, OUTPUT, WHEN, PAGES, AFTER],
+        &[STATUS, SITES, ROWS, OUTPUT, WHEN, PAGES, AFTER],
         of::<StatusAnswer>,
         "Status after filters, with both axes",
     ),
