@@ -38,7 +38,7 @@ const ASKED: usize = 1000;
 const QUESTIONS: [(&str, &str); 6] = [
     ("fleet", "{}"),
     ("deployment", r#"{"id": "web"}"#),
-    ("deployment", r#"{"id": "web", "output": "all", "limit": 50}"#),
+    ("status", r#"{"id": "web", "output": "brief", "limit": 50}"#),
     ("status", r#"{"id": "web", "site": ["site-1"], "component": ["main"], "output": "all", "limit": 50}"#),
     ("why", r#"{"id": "web", "limit": 50}"#),
     ("devices", r#"{"limit": 50}"#),

@@ -3,7 +3,8 @@
 
 use muster_agent::outbox::Summary;
 use muster_contract::State;
-use muster_contract::query::{Output, StandingLine};
+use muster_contract::query::Output;
+use muster_contract::status::TargetStatus;
 use muster_contract::view::{Freshness, Standing};
 
 use super::agenda::{MINUTE, Millis};
@@ -103,7 +104,7 @@ impl World {
         // A hub that was set back lacks what it held once; a device that is short of room has folded it away meanwhile.
         let forgotten = self.profile.is_short_of_room() && self.hub.origin > 1;
         let hidden =
-            |line: &StandingLine| forked || forgotten || !line.known && !answer.device.in_doubt.is_empty();
+            |line: &TargetStatus| forked || forgotten || !line.known && !answer.device.in_doubt.is_empty();
         let leaving = answer.deployments.iter().filter(|line| line.leaving && !hidden(line)).count();
         let right = leaving == 0
             && answer.device.freshness == Freshness::Fresh

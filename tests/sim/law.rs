@@ -7,12 +7,13 @@ use muster_agent::report::Body;
 use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::fact::{Fact, Hearing, IncidentKind, Liveness};
 use muster_contract::partition::partition_of;
-use muster_contract::query::{DeviceLine, Output, StandingLine};
+use muster_contract::query::{DeviceLine, Output};
 use muster_contract::receipt::Receipt;
+use muster_contract::status::{StatusAnswer, StatusQuery, TargetStatus};
 use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::view::{Freshness, Split, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Generation, SeqRanges, State};
-use muster_domain::fold::{Fleet, Page};
+use muster_domain::fold::Fleet;
 
 use super::hostile::Inventions;
 use super::hub::StoredFact;
@@ -450,23 +451,24 @@ impl Law {
     }
 
     fn view(&self, fleet: &Fleet, id: &DeploymentId, devices: &BTreeMap<DeviceKey, DeviceLine>) -> Lawful {
-        let page = Page { after: None, limit: usize::MAX };
-        let answer = fleet.deployment_answer(id, Output::All, None, &page);
+        let query = StatusQuery { id: Some(id.clone()), output: Output::Brief, ..StatusQuery::default() };
+        let lines = fleet.status_answer(&query, None, usize::MAX);
         let targets = self.subjects.iter().filter(|subject| subject.targets(id).is_some()).count() as u64;
-        let Some(answer) = answer else {
+        let (Some(view), Ok(StatusAnswer { targets: lines, next: None, .. })) =
+            (fleet.deployment_view(id), lines)
+        else {
             return must(targets == 0, "a deployment that is wanted has a view", || id.to_string());
         };
-        let (view, lines) = (&answer.view, &answer.devices);
         let counted: u64 = view.counts.values().copied().map(Split::total).sum();
         must(counted == targets && view.targets == targets, "counts add up to targets", || {
             format!("{id} {targets} targets, {view:?}")
         })?;
-        bounds(view, lines)?;
+        bounds(&view, &lines)?;
         lines.iter().filter(|line| !line.leaving).try_for_each(|line| self.truth(line, &devices[&line.key]))
     }
 
     /// A known standing is the device's state at the number up to which it has reported.
-    fn truth(&self, line: &StandingLine, device: &DeviceLine) -> Lawful {
+    fn truth(&self, line: &TargetStatus, device: &DeviceLine) -> Lawful {
         let (Some(epoch), Some(at)) = (device.epoch, self.names.get(&line.key)) else { return Ok(()) };
         let subject = &self.subjects[*at];
         let doubtful = subject.doubtful.contains(&epoch.get());

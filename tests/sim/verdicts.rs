@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_contract::query::{Output, StandingLine};
+use muster_contract::query::Output;
+use muster_contract::status::TargetStatus;
 use muster_contract::view::{DeploymentView, Freshness, Standing, Tally, Verdict};
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_domain::fold::Fleet;
@@ -30,7 +31,7 @@ struct Group {
 }
 
 impl Group {
-    fn of(line: &StandingLine) -> Self {
+    fn of(line: &TargetStatus) -> Self {
         if line.leaving {
             return Self { leaving: 1, ..Self::default() };
         }
@@ -42,7 +43,7 @@ impl Group {
             targets: 1,
             leaving: 0,
             failed: u64::from(is(Standing::Failed)),
-            overdue: u64::from(line.overdue.is_some()),
+            overdue: u64::from(line.overdue),
             unknown: u64::from(!line.known),
             at_work: u64::from(is_fresh && moves.contains(&line.standing)),
             installed: u64::from(is(Standing::Installed)),
@@ -206,12 +207,12 @@ fn check_deployment(id: &DeploymentId, group: Group, view: Option<&DeploymentVie
 }
 
 /// The bounds are what the lines say.
-pub(crate) fn bounds(view: &DeploymentView, lines: &[StandingLine]) -> Lawful {
+pub(crate) fn bounds(view: &DeploymentView, lines: &[TargetStatus]) -> Lawful {
     let targets = lines.iter().filter(|line| !line.leaving);
-    let installed = |line: &&StandingLine| {
+    let installed = |line: &&TargetStatus| {
         line.known && line.freshness == Freshness::Fresh && line.standing == Standing::Installed
     };
-    let failed = |line: &&StandingLine| {
+    let failed = |line: &&TargetStatus| {
         line.known && line.freshness == Freshness::Fresh && line.standing == Standing::Failed
     };
     let lo = targets.clone().filter(installed).count() as u64;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use muster_contract::fact::{Fact, Liveness, LivenessFact};
 use muster_contract::limits::PARTITIONS;
 use muster_contract::query::Output;
+use muster_contract::status::StatusQuery;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, Timestamp};
-use muster_domain::fold::{Fleet, Page, Position};
+use muster_domain::fold::{Fleet, Position};
 use muster_domain::rollout::Lines;
 use muster_planner::ledger::{Ledger, LedgerEvent, LedgerFact};
 use muster_tests::facts;
@@ -115,13 +116,16 @@ pub(crate) fn folded(hub: &Hub) -> Fleet {
 
 /// The lines of a deployment.
 pub(crate) fn lines(fleet: &Fleet, id: &DeploymentId) -> Lines {
-    let page = Page { after: None, limit: usize::MAX };
-    let answer = fleet.deployment_answer(id, Output::All, None, &page);
-    answer.map_or_else(Lines::default, |answer| Lines {
-        ledger_seq: answer.view.as_of.ledger_seq,
-        ledger_through: None,
-        of_devices: answer.devices.into_iter().map(|line| (line.key.clone(), line)).collect(),
-    })
+    let query = StatusQuery { id: Some(id.clone()), output: Output::Brief, ..StatusQuery::default() };
+    let answer = fleet.status_answer(&query, None, usize::MAX);
+    answer.map_or_else(
+        |_| Lines::default(),
+        |answer| Lines {
+            ledger_seq: answer.as_of.ledger_seq,
+            ledger_through: None,
+            of_devices: answer.targets.into_iter().map(|line| (line.key.clone(), line)).collect(),
+        },
+    )
 }
 
 impl World {

@@ -27,7 +27,7 @@ async fn what_is_true_of_a_fleet_is_shown_in_every_way() {
     assert!(status.contains("web") && status.contains("converged"), "{status}");
     assert!(status.contains("1 deployment, 2 targets, all known and fresh; as of ledger"), "{status}");
     let detail = said(&system, &["status", "web", "--output", "detail"], 0).await;
-    assert!(detail.contains("2 of 2 targets (100%)") && detail.contains("    main  installed"), "{detail}");
+    assert!(detail.contains("targets    2: 2 installed") && detail.contains("SHALL RUN"), "{detail}");
     let part = said(&system, &["status", "web", "--site", "plant7"], 0).await;
     assert!(part.contains("plant7/press-1") && !part.contains("plant8/press-2"), "{part}");
 

@@ -37,38 +37,31 @@ fn deployments_in_a_list() {
 }
 
 #[test]
-fn one_deployment_in_three_depths() {
-    let all: DeploymentAnswer = example("DeploymentAnswer.with-devices");
-    let summary = DeploymentAnswer { devices: Vec::new(), ..all.clone() };
-    let mut detail = all.clone();
-    let in_detail: muster_contract::query::DeviceAnswer = example("DeviceAnswer.in-detail");
-    detail.devices[0] = in_detail.deployments[0].clone();
-    golden("status-summary", &render::deployment::one(&summary, now()));
-    golden("status-all", &render::deployment::one(&all, now()));
-    let mut told: StatusAnswer = example("StatusAnswer.in-detail");
-    told.manifests.values_mut().for_each(|manifest| manifest.id = detail.view.deployment.clone());
-    golden("status-detail", &render::deployment::in_detail(&detail, &told, now()));
+fn one_deployment_and_a_line_for_each_of_its_devices() {
+    golden("status-summary", &render::deployment::one(&example("DeploymentAnswer.failing"), now()));
+    let brief: StatusAnswer = example("StatusAnswer.brief");
+    golden("status-brief", &render::filtered::status(&brief, &StatusArgs::default(), now()));
 }
 
 #[test]
 fn m01_the_line_of_a_silent_device_says_for_how_long_it_has_been_silent() {
     let plain = |text: String| anstream::adapter::strip_str(&text).to_string();
     let line = |text: &str| text.lines().find(|line| line.starts_with("plant7/press-5 ")).unwrap().to_owned();
-    let mut answer: DeploymentAnswer = example("DeploymentAnswer.with-devices");
-    let shown = line(&plain(render::deployment::one(&answer, now())));
-    assert!(shown.contains("installed  stale 2h "), "{shown}");
+    let mut answer: StatusAnswer = example("StatusAnswer.brief");
+    let rendered = |answer: &StatusAnswer, frame: Frame| {
+        line(&plain(render::filtered::status(answer, &StatusArgs::default(), frame)))
+    };
+    let shown = rendered(&answer, now().into());
+    assert!(shown.contains("  stale 2h "), "{shown}");
     let later = now() + std::time::Duration::from_secs(3 * 24 * 60 * 60);
-    let shown = line(&plain(render::deployment::one(&answer, later)));
-    assert!(shown.contains("installed  stale 3d "), "{shown}");
+    let shown = rendered(&answer, later.into());
+    assert!(shown.contains("  stale 3d "), "{shown}");
     let of_then = Frame { now: later, then: Some(now()), width: None };
-    let shown = line(&plain(render::deployment::one(&answer, of_then)));
-    assert!(shown.contains("installed  stale 2h "), "asked days later of that moment: {shown}");
-    answer.devices[1].last_heard_at = None;
-    let shown = line(&plain(render::deployment::one(&answer, now())));
-    assert!(shown.contains("installed  stale  "), "of an older hub, which says no age: {shown}");
-    let told: StatusAnswer = example("StatusAnswer.four-targets");
-    let shown = line(&plain(render::filtered::status(&told, &StatusArgs::default(), now())));
-    assert!(shown.contains(" stale 19m "), "{shown}");
+    let shown = rendered(&answer, of_then);
+    assert!(shown.contains("  stale 2h "), "asked days later of that moment: {shown}");
+    answer.targets[1].last_heard_at = None;
+    let shown = rendered(&answer, now().into());
+    assert!(shown.contains("  stale  "), "of an older hub, which says no age: {shown}");
 }
 
 #[test]

@@ -134,7 +134,8 @@ fn keys_open_what_is_behind_a_row_and_lead_back() {
     let mut model = model(round(ago(1)));
     press(&mut model, "\n");
     assert!(screen(&mut model).contains("Asking the hub; nothing is known yet."));
-    detail(&mut model, Content::Deployment(Box::new(example("DeploymentAnswer.with-devices"))), ago(1));
+    let deployment = (example("DeploymentAnswer.failing"), example("StatusAnswer.brief"));
+    detail(&mut model, Content::Deployment(Box::new(deployment)), ago(1));
     compare("deployment", &screen(&mut model));
     press(&mut model, "j\n");
     assert_eq!(model.wanted(), Some(Target::Device("plant7/press-5".parse().unwrap())));

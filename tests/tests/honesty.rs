@@ -8,7 +8,8 @@ use std::time::Duration;
 use muster_bus::{Bus, Outgoing, Start};
 use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::fact::{DeadlineKind, Fact, Incident, Liveness, LivenessFact};
-use muster_contract::query::{DeviceAnswer, StandingLine};
+use muster_contract::query::DeviceAnswer;
+use muster_contract::status::TargetStatus;
 use muster_contract::subjects::{self, LedgerSubject, stream};
 use muster_contract::view::{Freshness, Verdict};
 use muster_contract::{DeviceKey, State, Timestamp};
@@ -239,8 +240,8 @@ async fn web(
     system: &System,
     key: &DeviceKey,
     what: &str,
-    holds: impl Fn(&DeviceAnswer, &StandingLine) -> bool,
-) -> (DeviceAnswer, StandingLine) {
+    holds: impl Fn(&DeviceAnswer, &TargetStatus) -> bool,
+) -> (DeviceAnswer, TargetStatus) {
     let answer = device(system, key, what, |answer| {
         answer.deployments.iter().any(|line| line.deployment.as_str() == "web" && holds(answer, line))
     });
@@ -259,20 +260,23 @@ async fn m41_an_agent_stuck_in_a_download_is_overdue_until_its_watchdog_acts() {
     system.repository.write("fleet/web.yaml", &wedged(1, "")).unwrap();
     system.repository.commit("a download that wedges").await.unwrap();
     verdict(&system, "web", 1, Verdict::Overdue).await;
-    let overdue = |answer: &DeviceAnswer, line: &StandingLine| {
-        answer.device.freshness == Freshness::Fresh && line.overdue.is_some()
+    let overdue = |answer: &DeviceAnswer, line: &TargetStatus| {
+        answer.device.freshness == Freshness::Fresh && line.overdue
     };
     let (_, line) = web(&system, &press, "it is overdue although the device is heard", overdue).await;
-    assert_eq!(line.overdue.unwrap().deadline, DeadlineKind::Stuck);
+    assert_eq!(line.deadline.unwrap().deadline, DeadlineKind::Stuck);
     let said = line.report.unwrap();
     assert_eq!(said.state, State::Installing, "what it said last stays beside it");
-    let shown = muster(&system, &["status", "web", "--output", "all"]).await;
-    assert!(shown.contains("overdue") && shown.contains("installing"), "{shown}");
+    let shown = muster(&system, &["status", "web", "--output", "brief"]).await;
+    assert!(
+        shown.contains("past its deadline; not finished within 2s") && shown.contains("installing"),
+        "{shown}"
+    );
 
     // Wedged as a whole, it is not heard either: both are told, and since when.
     system.freeze(&agent_name(&press));
-    let silent = |answer: &DeviceAnswer, line: &StandingLine| {
-        answer.device.freshness == Freshness::Stale && line.overdue.is_some()
+    let silent = |answer: &DeviceAnswer, line: &TargetStatus| {
+        answer.device.freshness == Freshness::Stale && line.overdue
     };
     let (answer, line) = web(&system, &press, "it is silent, and overdue still", silent).await;
     assert!(answer.device.last_heard_at.unwrap() >= said.received_at, "{answer:?}");

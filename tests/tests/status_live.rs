@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use muster_contract::{DeviceKey, Timestamp};
 use muster_tests::golden;
 use muster_tests::system::{System, agent_name};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const SWITCH: &str = "UPDATE_GOLDEN";
 const DEVICES: [&str; 3] = ["plant7/press-1", "plant7/press-2", "plant8/press-1"];
@@ -224,7 +224,7 @@ async fn other_systems(system: &System) {
 
 /// In detail: EMCO's `detail` on either axis, and each manifest once for people and for programs.
 async fn what_shall_run(system: &System) {
-    beside_the_view(system).await;
+    without_a_filter(system).await;
     let answer = told(system, &["status", "web", "--output", "detail", "--axis", "ready"]).await;
     assert_eq!(shall_sleep(&answer), ["86400"], "one copy for all devices: {answer}");
     let digest = answer["manifests"].as_object().unwrap().keys().next().unwrap();
@@ -245,24 +245,28 @@ async fn what_shall_run(system: &System) {
     }
 }
 
-/// Without a filter: what shall run stands beside the view and its lines, now and as of a point.
-async fn beside_the_view(system: &System) {
+/// Without a filter: what shall run, now and as of a point.
+async fn without_a_filter(system: &System) {
     let words = ["status", "web", "--output", "detail"];
     let now = told(system, &words).await;
-    let seq = now["view"]["asOf"]["ledgerSeq"].to_string();
+    let seq = now["asOf"]["ledgerSeq"].to_string();
     for answer in [&now, &told(system, &[&words[..], &["--at-seq", &seq]].concat()).await] {
-        assert_eq!((shall_sleep(answer), &answer["view"]["targets"]), (vec!["86400"], &3.into()), "{answer}");
+        assert_eq!(
+            (shall_sleep(answer), &answer["rollup"]["targets"]),
+            (vec!["86400"], &3.into()),
+            "{answer}"
+        );
         let digest = answer["manifests"].as_object().unwrap().keys().next().unwrap();
-        for line in answer["devices"].as_array().unwrap() {
+        for line in answer["targets"].as_array().unwrap() {
             assert_eq!((&line["digest"], &line["source"]["kind"]), (&digest.as_str().into(), &"git".into()));
         }
     }
     let table = said(system, &words, 0).await;
-    for says in ["3 of 3 targets", "    main  installed", "SHALL RUN", "process sha256:", "as of ledger"] {
+    for says in ["targets    3: 3 installed", "SHALL RUN", "process sha256:", "as of ledger"] {
         assert!(table.contains(says), "{says} in {table}");
     }
     let all = json(system, &["status", "web", "--output", "all"]).await;
-    assert_eq!((all.get("manifests"), all["devices"][0].get("digest")), (None, None), "only detail has it");
+    assert_eq!((all.get("manifests"), all["targets"][0].get("digest")), (None, None), "only detail has it");
 }
 
 /// EMCO's history of a deployment: the commit that brought it to all three devices is one action, whose revision is a point.
@@ -277,7 +281,7 @@ async fn what_was_done(system: &System) {
         (&"web".into(), &"Instantiated".into()),
         "{shape}"
     );
-    assert_eq!(action["instance"], detail["devices"][0]["source"]["revision"], "{shape}");
+    assert_eq!(action["instance"], detail["targets"][0]["source"]["revision"], "{shape}");
     assert!(shape.get("statesLeftOut").is_none() && states.get("actionsSince").is_none(), "{shape}");
     let seq = action["revision"].to_string();
     let then = json_of(&said(system, &[&words[..], &["--at-seq", &seq]].concat(), 0).await);
@@ -317,13 +321,15 @@ async fn silence(system: &mut System) {
     let since: Timestamp = silent["targets"][0]["lastHeardAt"].as_str().unwrap().parse().unwrap();
     let device = json(system, &["device", DEVICES[2]]).await;
     assert_eq!(device["device"]["lastHeardAt"], since.to_string(), "{device}");
-    let lines = json(system, &["status", "web", "--output", "all"]).await;
+    let lines = json(system, &["status", "web", "--output", "brief"]).await;
     let heard: Vec<_> =
-        lines["devices"].as_array().unwrap().iter().filter_map(|line| line["lastHeardAt"].as_str()).collect();
+        lines["targets"].as_array().unwrap().iter().filter_map(|line| line["lastHeardAt"].as_str()).collect();
     assert_eq!((heard.len(), heard[2]), (3, since.to_string().as_str()), "fresh ones too: {lines}");
     let seq = silent["asOf"]["ledgerSeq"].to_string();
-    let then = json(system, &["status", "web", "--output", "all", "--at-seq", &seq]).await;
-    assert_eq!(then["devices"], lines["devices"], "of a point of the past as well");
+    let then = json(system, &["status", "web", "--output", "brief", "--at-seq", &seq]).await;
+    assert_eq!(then["targets"], lines["targets"], "of a point of the past as well");
+    let silent_alone = json(system, &["status", "web", "--freshness", "stale", "--output", "brief"]).await;
+    assert_eq!(silent_alone["targets"], json!([lines["targets"][2]]), "{silent_alone}");
     let table = said(system, &["status", "web", "--output", "all"], 0).await;
     assert!(table.lines().any(|line| line.starts_with(DEVICES[2]) && line.contains("  stale ")), "{table}");
     golden("silent", &silent);

@@ -65,7 +65,7 @@ pub use why::{WhyAbout, WhyArgs};
 const EXAMPLES: &str = "\
 Examples:
   muster status                          every deployment, with its verdict
-  muster status web --output all         one deployment, with a line for each device
+  muster status web --output brief       one deployment: a line for each device
   muster why web                         which devices make its verdict, by which facts
   muster devices --site plant7           the devices of a site
   muster devices --freshness stale       those that have fallen silent

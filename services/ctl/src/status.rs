@@ -1,7 +1,6 @@
-//! `muster status`: deployments, sites and the fleet, from the views. [`filtered`] answers with filters and for other systems;
-//! [`desired_manifest`] adds the desired manifests to a view; [`instance`] finds the point as of which an older revision is shown.
+//! `muster status`: deployments, sites and the fleet, from the views. [`filtered`] answers with a line for each target, with
+//! filters and for other systems; [`instance`] finds the point as of which an older revision is shown.
 
-mod desired_manifest;
 pub(crate) mod filtered;
 mod instance;
 
@@ -12,14 +11,13 @@ use muster_contract::view::Verdict;
 use muster_contract::{DeploymentId, SiteId};
 
 use crate::ask::understood;
-use crate::config::{Depth, Export, PointArgs, StatusArgs};
+use crate::config::{Export, PointArgs, StatusArgs};
 use crate::error::CtlError;
 use crate::groups;
 use crate::history;
 use crate::render;
 use crate::session::Session;
 use crate::suggestions::{with_near_deployments, with_near_names, with_near_sites};
-use muster_service::error::chain;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -53,41 +51,18 @@ async fn shown(session: &mut Session<'_>, args: StatusArgs, export: Option<Expor
         return filtered::run(session, &args, export).await;
     }
     match &args.deployment {
-        Some(id) => one(session, id.clone(), args.output.unwrap_or(Depth::Summary), args.point.into()).await,
+        Some(id) => one(session, id.clone(), args.point.into()).await,
         None => list(session, args.list_query()).await,
     }
 }
 
-async fn one(
-    session: &mut Session<'_>,
-    id: DeploymentId,
-    depth: Depth,
-    point: Point,
-) -> Result<(), CtlError> {
-    let query = Query { id: Some(id.clone()), output: depth.into(), point, ..Query::default() };
-    let mut answer = match session.hub.pages("deployment", "devices", query).await {
-        Ok(answer) => answer,
-        Err(error) => return Err(with_near_deployments(session, error, &id).await),
-    };
-    let manifests = match depth {
-        Depth::Detail => match desired_manifest::add_to(&mut answer, &session.hub, &id, point).await {
-            Ok(manifests) => Some(manifests),
-            // The view and its lines are worth having without it.
-            Err(error) => {
-                session
-                    .terminal
-                    .print_note(&format!("muster: cannot read the desired manifests: {}\n", chain(&error)));
-                desired_manifest::count_omitted(&mut answer);
-                None
-            }
-        },
-        Depth::Summary | Depth::All => None,
-    };
+async fn one(session: &mut Session<'_>, id: DeploymentId, point: Point) -> Result<(), CtlError> {
+    let query = Query { id: Some(id.clone()), point, ..Query::default() };
     let frame = session.frame();
-    session.show(&answer, |answer, _| match &manifests {
-        Some(manifests) => render::deployment::in_detail(answer, manifests, frame),
-        None => render::deployment::one(answer, frame),
-    })
+    match session.hub.query("deployment", &query).await {
+        Ok(answer) => session.show(&answer, |answer, _| render::deployment::one(answer, frame)),
+        Err(error) => Err(with_near_deployments(session, error, &id).await),
+    }
 }
 
 async fn list(session: &mut Session<'_>, query: Query) -> Result<(), CtlError> {

@@ -76,7 +76,7 @@ fn wrong_usage_is_talk_and_code_2() {
     for (words, expected) in [
         (&[][..], "Usage:"),
         (&["states"], "'status'"),
-        (&["status", "--output", "everything", "web"], "summary, all, detail"),
+        (&["status", "--output", "everything", "web"], "summary, brief, all, detail"),
         (&["status", "--output", "all"], "belongs to a DEPLOYMENT or a filter"),
         (&["status", "web", "--generation", "3"], "--device <DEVICE>"),
         (&["status", "web", "--device", "Press-4"], "'Press-4' is not a valid device"),

@@ -12,10 +12,9 @@ use std::str::FromStr;
 use bytes::Bytes;
 use muster_bus::Fault;
 use muster_contract::query::{
-    DeploymentAnswer, DeploymentsAnswer, DevicesAnswer, ErrorBody, ErrorCode, ErrorReply, Output, PAGE_MAX,
-    Query,
+    DeploymentsAnswer, DevicesAnswer, ErrorBody, ErrorCode, ErrorReply, Output, PAGE_MAX, Query,
 };
-use muster_contract::question::{checked_limit, fitting, found, json, named, nowhere, parsed_after};
+use muster_contract::question::{checked_limit, fitting, json, parsed_after};
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::{DeploymentId, DeviceKey, HubName, SiteId};
 use muster_domain::fold::{DeploymentSum, Merge, Pages, SortedRow, StatusSum, hearing_of};
@@ -172,46 +171,11 @@ pub async fn deployments(
     fitting(limit, |most| Ok(sum.answer(as_of, query, most))).map_err(Fault::from)
 }
 
-/// A deployment with a line for each device, of all hubs.
-///
-/// # Errors
-/// As [`devices`], or no hub has the deployment.
-pub async fn deployment(
-    hubs: &impl Hubs,
-    merged: &Merged,
-    query: &Query,
-    question: &Bytes,
-) -> Result<Bytes, Fault> {
-    let (mut pages, limit) = begun(query)?;
-    let id = named(query.id.as_ref(), "id")?;
-    let whole = found(merged.read_merge(|merge| merge.deployment_answer(id)), || nowhere(id))?;
-    for (hub, answer) in ask_all(hubs, "deployment", everywhere(merged, question)).await {
-        let answer = match answer {
-            // It has none of it.
-            Err(fault) if is_not_found(&fault) => continue,
-            answer => answer?,
-        };
-        let DeploymentAnswer { devices, next, .. } = parsed(&hub, &answer)?;
-        pages.add_page(devices, ended(&hub, next.as_deref())?);
-    }
-    let answer = fitting(limit.min(pages.len().max(1)), |most| {
-        let (devices, next) = pages.cut(most);
-        let next = next.map(|next| next.to_string());
-        Ok(DeploymentAnswer { devices: devices.to_vec(), next, ..whole.clone() })
-    });
-    answer.map_err(Fault::from)
-}
-
 /// A page that makes sense so far.
 fn begun<T: SortedRow>(query: &Query) -> Result<(Pages<T>, usize), ErrorBody> {
     let limit = checked_limit(query.limit)?;
     parsed_after::<DeviceKey>(query.after.as_deref())?;
     Ok((Pages::new(limit), limit))
-}
-
-fn everywhere(merged: &Merged, question: &Bytes) -> Vec<(HubName, Bytes)> {
-    let names: Vec<HubName> = merged.read_merge(|merge| merge.hub_names().cloned().collect());
-    names.into_iter().map(|hub| (hub, question.clone())).collect()
 }
 
 /// Status after filters, of the hubs that it concerns.
@@ -222,6 +186,11 @@ pub async fn status(hubs: &impl Hubs, merged: &Merged, scatter: &ScatteredQuery)
     let ScatteredQuery { query, limit, hub_queries } = scatter;
     let gather = hub_queries.iter().filter(|share| share.adds).count() > 1;
     let counts = query.output == Output::Summary && !query.is_of_places();
+    if gather && query.output == Output::Brief {
+        // The roll-ups of applications are counted from the components of the lines.
+        let asked = StatusQuery { output: Output::All, ..query.clone() };
+        return status_of(hubs, merged, &asked, query, *limit, hub_queries).await;
+    }
     let in_lines = || StatusQuery { output: Output::All, limit: Some(PAGE_MAX), ..query.clone() };
     if gather && counts && query.after.is_some() {
         return status_of(hubs, merged, &in_lines(), query, PAGE_MAX, hub_queries).await;

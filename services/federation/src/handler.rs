@@ -10,9 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_bus::{AnswerKind, Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::groups::GroupQuery;
-use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::parts::HUBS_MAX;
-use muster_contract::query::{DeploymentAnswer, ErrorBody, ErrorCode, ErrorReply, Query};
+use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, Query};
 use muster_contract::question::{
     ANSWER_BYTES_MAX, bad, checked_limit, fitting, found, json, named, nowhere, one_site, parsed_after,
     read_of_a_point,
@@ -22,7 +21,6 @@ use muster_contract::{DeploymentId, HubName, LabelKey, LabelValue, SiteId};
 use muster_domain::fold::{Merge, NoGroups, Page};
 use muster_service::error::chain;
 use muster_service::health::Latch;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +29,7 @@ use crate::gather::{self, Hubs};
 use crate::hub::Line;
 use crate::merged::Merged;
 use crate::metrics::Metrics;
-use crate::places::{Places, all_read};
+use crate::places::Places;
 use crate::route::{APART, EITHER, HUBS, NOWHERE, Route, TOGETHER, route};
 use crate::why;
 
@@ -88,9 +86,7 @@ impl QueryHandler {
         let routed = self.merged.read_merge(|merge| route(call.endpoint, &call.payload, merge));
         let (answer, kind) = match routed {
             Ok(Route::Hub(hub)) => {
-                let answer = self.ask(&hub, call.endpoint, call.payload.clone()).await;
-                let answer = answer.or_else(|fault| self.nothing_there(&call, fault));
-                (answer.and_then(|answer| self.over_all_hubs(&call, answer)), AnswerKind::PassedOn)
+                (self.ask(&hub, call.endpoint, call.payload.clone()).await, AnswerKind::PassedOn)
             }
             Ok(Route::Every) => (self.in_turn(self.lines_of_all(&call)).await, AnswerKind::PassedOn),
             Ok(Route::Added(scatter)) => {
@@ -115,59 +111,12 @@ impl QueryHandler {
         answer.map(|answer| self.merged.marked(call.endpoint, answer))
     }
 
-    /// A hub's answer about a deployment, with the view over all hubs in place of its own: a view is about all sites.
-    fn over_all_hubs(&self, call: &Call, answer: Bytes) -> Result<Bytes, Fault> {
-        if call.endpoint != "deployment" {
-            return Ok(answer);
-        }
-        // A sum of some of the hubs is none.
-        self.merged.read_merge(all_read).map_err(Fault::from)?;
-        let Ok(mut whole) = serde_json::from_slice::<Value>(&answer) else { return Ok(answer) };
-        let replace = |view: &mut Value| {
-            let id = view["deployment"].as_str().and_then(|id| id.parse().ok());
-            let sum = id.and_then(|id| self.merged.read_merge(|merge| merge.deployment_view(&id)));
-            if let Some(sum) = sum.and_then(|sum| serde_json::to_value(sum).ok()) {
-                *view = sum;
-            }
-        };
-        whole.get_mut("view").into_iter().for_each(replace);
-        let answer = json(whole).map_err(Fault::from)?;
-        if answer.len() > MESSAGE_BYTES_MAX {
-            let message = "the view over all hubs does not fit into a message: ask for fewer rows (limit)";
-            return Err(bad(message.to_owned()).into());
-        }
-        Ok(answer.into())
-    }
-
-    /// The answer about a deployment at a site of a hub that does not have it, where another hub has: the name
-    /// is known.
-    fn nothing_there(&self, call: &Call, fault: Fault) -> Result<Bytes, Fault> {
-        if call.endpoint != "deployment" || fault.code != ErrorCode::NotFound.number() {
-            return Err(fault);
-        }
-        let query: Query = read_of_a_point(&call.payload)?;
-        let view = query.id.and_then(|id| self.merged.read_merge(|merge| merge.deployment_view(&id)));
-        let none = |view| DeploymentAnswer {
-            view,
-            silent_sites: Default::default(),
-            devices: Vec::new(),
-            next: None,
-        };
-        let answer = json(view.map(none).ok_or(fault)?)?;
-        Ok(answer.into())
-    }
-
     async fn lines_of_all(&self, call: &Call) -> Result<Bytes, Fault> {
         let query: Query = read_of_a_point(&call.payload)?;
+        let questions = self.merged.read_merge(|merge| gather::hub_questions(&query, merge))?;
         match call.endpoint {
-            "devices" | "deployments" => {
-                let questions = self.merged.read_merge(|merge| gather::hub_questions(&query, merge))?;
-                match call.endpoint {
-                    "devices" => gather::devices(self, &self.merged, &query, questions).await,
-                    _ => gather::deployments(self, &self.merged, &query, questions).await,
-                }
-            }
-            _ => gather::deployment(self, &self.merged, &query, &call.payload).await,
+            "devices" => gather::devices(self, &self.merged, &query, questions).await,
+            _ => gather::deployments(self, &self.merged, &query, questions).await,
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use muster_contract::changes::ChangesQuery;
 use muster_contract::groups::GroupQuery;
 use muster_contract::history::DiffQuery;
-use muster_contract::query::{ErrorBody, Output, Query};
+use muster_contract::query::{ErrorBody, Query};
 use muster_contract::question::{bad, one_site, read, read_of_a_point, read_query};
 use muster_contract::status::StatusQuery;
 use muster_contract::{HubName, SiteId};
@@ -21,9 +21,9 @@ use crate::places::{Places, all_read, listed, nowhere};
 use crate::scatter::{ScatteredQuery, scatter};
 
 /// Questions that are answered here, or not at all.
-pub const TOGETHER: [&str; 4] = ["fleet", "labels", "groups", "group"];
+pub const TOGETHER: [&str; 5] = ["deployment", "fleet", "labels", "groups", "group"];
 /// Questions that are answered here or, about one site, by its hub.
-pub const EITHER: [&str; 3] = ["deployment", "deployments", "site"];
+pub const EITHER: [&str; 2] = ["deployments", "site"];
 /// Questions that a hub answers.
 pub const APART: [&str; 9] =
     ["device", "devices", "why", "status", "diff", "changes", "moment", "digests", "verify"];
@@ -151,12 +151,10 @@ impl Asked {
             }
             _ => {
                 let query: Query = read_of_a_point(question)?;
-                let lines =
-                    endpoint == "devices" || (endpoint == "deployment" && query.output != Output::Summary);
                 // A question about the whole fleet is not about a site, whatever its other fields say.
                 let of_fleet = TOGETHER.contains(&endpoint);
                 let sites: BTreeSet<SiteId> = query.site.into_iter().filter(|_| !of_fleet).collect();
-                let is_list_of_all = lines && sites.is_empty();
+                let is_list_of_all = endpoint == "devices" && sites.is_empty();
                 let is_of_the_past = endpoint == "moment" || !query.point.is_now();
                 Ok(Self { sites, is_of_the_past, is_list_of_all })
             }

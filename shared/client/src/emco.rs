@@ -233,7 +233,7 @@ const fn connectivity(target: &TargetStatus) -> &'static str {
 fn resource_lines(answer: &StatusAnswer, target: &TargetStatus, asked: Asked) -> impl Iterator<Item = Value> {
     target.components.iter().map(move |component| match asked.output {
         Output::Detail => resource_line(component, asked, Detail::of(answer, target, component, asked.axis)),
-        Output::Summary | Output::All => resource_line(component, asked, Detail::NONE),
+        Output::Summary | Output::Brief | Output::All => resource_line(component, asked, Detail::NONE),
     })
 }
 

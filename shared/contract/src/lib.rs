@@ -43,6 +43,7 @@ pub mod manifest;
 pub mod near;
 pub mod notify;
 mod omit;
+mod output;
 pub mod ownership;
 pub mod packages;
 pub mod packed;

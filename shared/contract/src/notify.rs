@@ -179,7 +179,7 @@ impl Subscription {
     /// # Errors
     /// The first rule that is broken.
     pub fn check(&self) -> Result<(), Violation> {
-        if self.output == Output::Detail {
+        if !matches!(self.output, Output::Summary | Output::All) {
             return Err(Violation::at("output", "a notice has output summary or all; ask for detail"));
         }
         within("windowMs", self.window_ms, WINDOW_MIN_MS, WINDOW_MAX_MS)?;

@@ -13,16 +13,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::desired_refusal::DesiredRefusal;
-use crate::fact::{Account, DeadlineFact, Incident};
-use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq};
-use crate::limits::{FILTER_VALUES_MAX, RETRIES_MAX};
+use crate::fact::{Account, Incident};
+use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation};
+use crate::limits::FILTER_VALUES_MAX;
 use crate::liveness::{holds, is_so};
 use crate::point::Point;
 use crate::pulse::HubHearing;
 use crate::ranges::SeqRanges;
-use crate::retry::Retry;
 use crate::silence::SilentSites;
-use crate::state::{ComponentStatus, DeploymentStatus, State};
+use crate::status::TargetStatus;
 use crate::view::{AsOf, DeploymentView, Freshness, Retried, Standing, Verdict, keyed};
 
 pub use errors::{ErrorBody, ErrorCode, ErrorReply};
@@ -31,6 +30,8 @@ pub use publisher::{
     RefusedCommit, RemoveRequest, RetireRequest, SomeDevices,
 };
 pub use sites::Sites;
+
+pub use crate::output::{LastReport, Output};
 
 /// Rows of one answer, where the request does not say.
 pub const PAGE_DEFAULT: usize = 200;
@@ -71,7 +72,7 @@ pub struct Query {
     /// Filter of `devices`: targets of this deployment that have not installed it, by their last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_running: Option<DeploymentId>,
-    /// How much of it.
+    /// How much of `device`: with `detail` the last report of each deployment is whole.
     pub output: Output,
     /// When: the present where nothing is said.
     #[serde(flatten)]
@@ -84,21 +85,8 @@ pub struct Query {
     pub after: Option<String>,
 }
 
-/// How much an answer shows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Output {
-    /// The view alone.
-    #[default]
-    Summary,
-    /// And a line for each device.
-    All,
-    /// And all that is known of each line.
-    Detail,
-}
-
 /// Answer of `muster.query.deployment`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentAnswer {
     /// The view.
@@ -106,12 +94,6 @@ pub struct DeploymentAnswer {
     /// Sites that are silent as a whole, with targets of this deployment.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
-    /// A line for each device, with `output` all or detail, ordered by site and device.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub devices: Vec<StandingLine>,
-    /// There is more: ask again with this as `after`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
 }
 
 /// Answer of `muster.query.deployments`: views ordered by id.
@@ -223,8 +205,8 @@ pub struct DeviceAnswer {
     pub as_of: AsOf,
     /// The device.
     pub device: DeviceLine,
-    /// Its deployments, ordered by id.
-    pub deployments: Vec<StandingLine>,
+    /// Its deployments, ordered by id, as `brief` lines of `muster.query.status`; with `output` detail each last report is whole.
+    pub deployments: Vec<TargetStatus>,
     /// The reported capabilities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Map<String, Value>>,
@@ -267,73 +249,4 @@ impl DeviceOmitted {
     pub const fn is_nothing(&self) -> bool {
         self.components == 0 && self.retries == 0 && self.texts == 0 && !self.capabilities
     }
-}
-
-/// A device's standing with a deployment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct StandingLine {
-    /// The device.
-    #[serde(flatten)]
-    pub key: DeviceKey,
-    /// The deployment.
-    pub deployment: DeploymentId,
-    /// Where it stands.
-    pub standing: Standing,
-    /// Whether that is fresh.
-    pub freshness: Freshness,
-    /// The newest moment at which LEDGER proves that the device was heard. A heartbeat is no fact, so a device that is fresh was
-    /// heard since.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_heard_at: Option<Timestamp>,
-    /// Whether that is known.
-    pub known: bool,
-    /// It shall not run any more and is still there.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub leaving: bool,
-    /// It is past its deadline.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overdue: Option<DeadlineFact>,
-    /// Generation at which its target last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target_generation: Option<Generation>,
-    /// Why it is so, in words.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    /// When it changed last: the hub took in its last report, or was told what it shall run, if that was later.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changed_at: Option<Timestamp>,
-    /// The last report, unless nothing was heard.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<LastReport>,
-}
-
-/// The last report of a deployment on a device.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LastReport {
-    /// The state reported.
-    pub state: State,
-    /// The generation it is about.
-    pub generation: Generation,
-    /// When the device saw it, by its own clock.
-    pub observed_at: Timestamp,
-    /// When the hub took it in.
-    pub received_at: Timestamp,
-    /// Which report it is.
-    pub epoch: Epoch,
-    /// Which report it is.
-    pub seq: Seq,
-    /// Where LEDGER holds it.
-    pub ledger_seq: u64,
-    /// The retries after errors.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = RETRIES_MAX))]
-    pub retries: Vec<Retry>,
-    /// The whole status, with `output` detail.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<DeploymentStatus>,
-    /// The components, with `output` detail.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub components: Vec<ComponentStatus>,
 }

@@ -12,7 +12,7 @@ use crate::ids::{DeploymentId, SiteId};
 use crate::keys::check_keys;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::point::Point;
-use crate::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX, Query};
+use crate::query::{ErrorBody, ErrorCode, Output, PAGE_DEFAULT, PAGE_MAX, Query};
 use crate::status::check_filter_size;
 
 /// Largest answer: any server that Muster works with carries it. Longer lists come in more pages.
@@ -63,9 +63,9 @@ where
 pub fn read_query(endpoint: &str, question: &[u8]) -> Result<Query, ErrorBody> {
     let query: Query = read_of_a_point(question)?;
     let known: &[&str] = match endpoint {
-        "deployment" => &["id", "site"],
+        "deployment" => &["id"],
         "deployments" => &["error", "site", "verdict"],
-        "device" => &["device", "site"],
+        "device" => &["device", "output", "site"],
         "devices" => &["device", "error", "freshness", "notRunning", "site", "version"],
         // A federation selects the hub by the site.
         "site" | "moment" | "digests" | "verify" => &["site"],
@@ -73,7 +73,7 @@ pub fn read_query(endpoint: &str, question: &[u8]) -> Result<Query, ErrorBody> {
         "actions" => &["id"],
         _ => &[],
     };
-    let Query { id, site, device, freshness, verdict, error, version, not_running, .. } = &query;
+    let Query { id, site, device, freshness, verdict, error, version, not_running, output, .. } = &query;
     let filters = [
         ("id", id.is_some()),
         ("site", !site.is_empty()),
@@ -83,10 +83,12 @@ pub fn read_query(endpoint: &str, question: &[u8]) -> Result<Query, ErrorBody> {
         ("error", !error.is_empty()),
         ("version", !version.is_empty()),
         ("notRunning", not_running.is_some()),
+        ("output", *output != Output::Summary),
     ];
     match filters.into_iter().find(|(name, is_there)| *is_there && !known.contains(name)) {
         Some((name, _)) => {
-            Err(bad(format!("{name}: unknown key of '{endpoint}'; {}", filters_in_words(known))))
+            let lines = if endpoint == "deployment" { "; `status` has a line for each device" } else { "" };
+            Err(bad(format!("{name}: unknown key of '{endpoint}'; {}{lines}", filters_in_words(known))))
         }
         None => {
             check_filter_size("error", error.len()).map_err(bad)?;

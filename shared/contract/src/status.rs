@@ -5,7 +5,7 @@
 mod axes;
 mod merge;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,12 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::Digest;
 use crate::desired::Source;
+use crate::fact::DeadlineFact;
 use crate::ids::{ComponentName, DeploymentId, DeviceKey, DeviceKeyError, Generation, SiteId};
 use crate::limits::FILTER_VALUES_MAX;
 use crate::manifest::Manifest;
+use crate::output::{LastReport, Output};
 use crate::point::Point;
 use crate::pulse::HubHearing;
-use crate::query::{LastReport, Output};
 use crate::retry::RetrySummary;
 use crate::state::State;
 use crate::view::{AsOf, Counts, Freshness, Retried, Standing, Verdict, keyed};
@@ -55,6 +56,16 @@ pub struct StatusQuery {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = FILTER_VALUES_MAX))]
     pub component: Vec<ComponentName>,
+    /// Only targets of these standings. What is leaving is no target.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub standing: BTreeSet<Standing>,
+    /// Only on devices that are heard so.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub freshness: BTreeSet<Freshness>,
+    /// Only with an error of one of these codes.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(length(max = FILTER_VALUES_MAX))]
+    pub error: BTreeSet<String>,
     /// One axis only; both where none is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Axis>,
@@ -80,9 +91,14 @@ impl StatusQuery {
     /// # Errors
     /// A filter has too many values, or a generation without exactly one device; the message is for the person who asks.
     pub fn makes_sense(&self) -> Result<(), String> {
-        let Self { app, site, device, component, .. } = self;
-        let sizes = [("app", app.len()), ("site", site.len()), ("device", device.len())];
-        for (name, count) in sizes.into_iter().chain([("component", component.len())]) {
+        let Self { app, site, device, component, error, .. } = self;
+        for (name, count) in [
+            ("app", app.len()),
+            ("site", site.len()),
+            ("device", device.len()),
+            ("component", component.len()),
+            ("error", error.len()),
+        ] {
             check_filter_size(name, count)?;
         }
         if self.generation.is_some() && device.len() != 1 {
@@ -92,9 +108,10 @@ impl StatusQuery {
     }
 
     /// True where nothing but a deployment and sites is filtered by: of those, counts are kept of all that passes.
-    pub const fn is_of_places(&self) -> bool {
-        let Self { app, device, component, generation, .. } = self;
-        app.is_empty() && device.is_empty() && component.is_empty() && generation.is_none()
+    pub fn is_of_places(&self) -> bool {
+        let Self { app, device, component, standing, freshness, error, generation, .. } = self;
+        let is_of_rows = !standing.is_empty() || !freshness.is_empty() || !error.is_empty();
+        app.is_empty() && device.is_empty() && component.is_empty() && generation.is_none() && !is_of_rows
     }
 }
 
@@ -175,11 +192,11 @@ pub struct StatusAnswer {
     /// Partitions with devices of the sites that were asked about that the hub does not listen to.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
-    /// With `output` all or detail: a roll-up for each application over the targets that this page looked at. Those of all
+    /// With any `output` but summary: a roll-up for each application over the targets that this page looked at. Those of all
     /// pages add up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apps: Vec<AppStatus>,
-    /// With `output` all or detail: the targets, ordered by site, device and deployment.
+    /// With any `output` but summary: the targets, ordered by site, device and deployment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetStatus>,
     /// With `output` detail: what shall run, each once, by the `digest` of the targets that shall run it.
@@ -260,7 +277,7 @@ pub struct AppStatus {
     pub rollup: Rollup,
 }
 
-/// A deployment on a device.
+/// A deployment on a device: a line of `muster.query.status`, of `muster.query.device` and of notices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetStatus {
@@ -288,6 +305,9 @@ pub struct TargetStatus {
     /// It is past its deadline.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
+    /// The deadline that it is past.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<DeadlineFact>,
     /// How often it was tried, where it is tried again after an error: of several components the one with the most attempts, a
     /// crash loop before any other. `message` has the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -317,9 +337,9 @@ pub struct TargetStatus {
     /// generation, when its report came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
-    /// The components that pass the filters.
+    /// With `output` all or detail: the components that pass the filters.
     pub components: Vec<ComponentLine>,
-    /// The last report whole, with `output` detail.
+    /// The last report, unless nothing was heard; whole with `output` detail. Absent in notices, as `lastHeardAt` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<LastReport>,
     /// With `output` detail: digest of what shall run, or should have by a superseded generation: the key of its manifest in the

@@ -91,9 +91,6 @@ fn questions(fleet: &Fleet, devices: usize) -> Vec<(&'static str, Times)> {
         ("a device in detail", ask(|at| fleet.device_answer(&key(at), Output::Detail))),
         ("a page of devices", ask(|at| fleet.devices_answer(&Default::default(), &page(at)).ok())),
         ("devices of a site", ask(|at| fleet.devices_answer(&at_site(site(at)), &first()).ok())),
-        ("a page of a deployment's lines", {
-            ask(|at| fleet.deployment_answer(&web, Output::All, None, &page(at)))
-        }),
         ("why: a page", ask(|at| fleet.why(&web, None, &page(at)))),
         ("why: the first page", ask(|_| fleet.why(&web, None, &first()))),
         ("why: of a site", ask(|at| fleet.why(&web, Some(&site(at)), &first()))),
@@ -154,6 +151,7 @@ fn questions_of_filters(fleet: &Fleet, devices: usize) -> Vec<(&'static str, Tim
         ("status: summary of a site", {
             ask(|at| status(&StatusQuery { site: vec![site(at)], ..query(Output::Summary) }, None))
         }),
+        ("status: a page of brief lines", ask(|at| status(&query(Output::Brief), Some(at)))),
         ("status: a page of targets", ask(|at| status(&query(Output::All), Some(at)))),
         ("status: a page of filtered counts", ask(|at| status(&by_component, Some(at)))),
         ("status: counts of an app", ask(|at| status(&by_app, Some(at)))),

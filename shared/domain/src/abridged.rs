@@ -5,9 +5,10 @@
 use std::cmp::Reverse;
 
 use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
-use muster_contract::query::{DeviceAnswer, DeviceOmitted, LastReport, StandingLine};
+use muster_contract::query::{DeviceAnswer, DeviceOmitted, LastReport};
 use muster_contract::retry::Retry;
 use muster_contract::state::{ComponentStatus, StatusError, cut};
+use muster_contract::status::TargetStatus;
 
 use crate::aggregate::severity;
 
@@ -72,7 +73,7 @@ impl Step {
     /// The answer with at most so many components of each deployment, and as many retries.
     fn of(self, whole: &DeviceAnswer, components: usize) -> DeviceAnswer {
         let (mut answer, mut omitted) = (whole.clone(), DeviceOmitted::default());
-        for StandingLine { message, report, .. } in &mut answer.deployments {
+        for TargetStatus { message, report, .. } in &mut answer.deployments {
             if let Some(report) = report {
                 omitted.components += keep_worst(&mut report.components, components);
                 omitted.retries += keep_most_tried(&mut report.retries, components);
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     /// Room for some of the components below where nothing else is long, and for none beside texts that are cut but once.
-    const ROOM: usize = 30_000;
+    const ROOM: usize = 36_000;
     const DEPLOYMENTS: usize = 40;
     const COMPONENTS: usize = 25;
 

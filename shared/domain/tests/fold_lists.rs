@@ -12,7 +12,7 @@ use fleets::ledgers_of_a_deaf_hub;
 use ledger::Ledger;
 use muster_contract::query::{DeviceLine, Output, Query};
 use muster_contract::status::{Axis, StatusQuery, TargetStatus};
-use muster_contract::view::{DeploymentView, Freshness, Verdict};
+use muster_contract::view::{DeploymentView, Freshness, Standing, Verdict};
 use muster_contract::{DeviceKey, Generation, SiteId};
 use muster_domain::fold::{Fleet, Page, StatusRefusal};
 use naive::World;
@@ -126,23 +126,39 @@ fn status_queries() -> impl Strategy<Value = StatusQuery> {
     let axis = prop_oneof![2 => Just(None), 1 => Just(Some(Axis::Deployed)), 1 => Just(Some(Axis::Ready))];
     let apps = some(vec!["com.example.web", "com.example.db", "com.example.log"]);
     let devices = some(vec!["north/a", "north/b", "south/a", "south/b"]);
+    let standings = prop_oneof![3 => Just(Vec::new()), 1 => subsequence(Standing::ALL.to_vec(), 1..5)];
+    let heard = vec![Freshness::Fresh, Freshness::Stale, Freshness::Never];
+    let heard = prop_oneof![3 => Just(Vec::new()), 1 => subsequence(heard, 1..3)];
+    let shown = (standings, heard, some(CODES.to_vec()));
+    let output = prop::sample::select(vec![Output::Brief, Output::All]);
     let filters = (id, apps, some(vec!["north", "south"]), devices, some(vec!["main", "side"]), axis);
-    filters.prop_map(|(id, apps, sites, devices, components, axis)| StatusQuery {
-        id: id.map(|at| DEPLOYMENTS[at].parse().unwrap()),
-        app: apps.into_iter().map(str::to_owned).collect(),
-        site: sites.into_iter().map(|name| name.parse().unwrap()).collect(),
-        device: devices.into_iter().map(|name| name.parse().unwrap()).collect(),
-        component: components.into_iter().map(|name| name.parse().unwrap()).collect(),
-        status: axis,
-        output: Output::All,
-        ..StatusQuery::default()
+    (filters, shown, output).prop_map(|(filters, (standings, heard, codes), output)| {
+        let (id, apps, sites, devices, components, axis) = filters;
+        StatusQuery {
+            id: id.map(|at| DEPLOYMENTS[at].parse().unwrap()),
+            app: apps.into_iter().map(str::to_owned).collect(),
+            site: sites.into_iter().map(|name| name.parse().unwrap()).collect(),
+            device: devices.into_iter().map(|name| name.parse().unwrap()).collect(),
+            component: components.into_iter().map(|name| name.parse().unwrap()).collect(),
+            standing: standings.into_iter().collect(),
+            freshness: heard.into_iter().collect(),
+            error: codes.into_iter().map(str::to_owned).collect(),
+            status: axis,
+            output,
+            ..StatusQuery::default()
+        }
     })
 }
 
 /// The line as a question shows it, if it passes: one filter after the other, without the words and axes of the whole, which are
 /// of the components that pass.
-fn filtered(mut line: TargetStatus, query: &StatusQuery) -> Option<Value> {
-    let passes = query.id.as_ref().is_none_or(|id| *id == line.deployment)
+fn filtered(mut line: TargetStatus, query: &StatusQuery, world: &World) -> Option<Value> {
+    let codes = world.error_codes(&line.key, &line.deployment);
+    let is_shown = (query.standing.is_empty() || (!line.leaving && query.standing.contains(&line.standing)))
+        && (query.freshness.is_empty() || query.freshness.contains(&line.freshness))
+        && (query.error.is_empty() || codes.iter().any(|code| query.error.contains(code)));
+    let passes = is_shown
+        && query.id.as_ref().is_none_or(|id| *id == line.deployment)
         && (query.app.is_empty() || line.app.as_ref().is_some_and(|app| query.app.contains(app)))
         && (query.site.is_empty() || query.site.contains(&line.key.site))
         && (query.device.is_empty() || query.device.iter().any(|path| path.0 == line.key));
@@ -151,6 +167,9 @@ fn filtered(mut line: TargetStatus, query: &StatusQuery) -> Option<Value> {
     for part in &mut line.components {
         part.deployed_status.take_if(|_| query.status == Some(Axis::Ready));
         part.ready_status.take_if(|_| query.status == Some(Axis::Deployed));
+    }
+    if query.output == Output::Brief {
+        line.components.clear();
     }
     (passes && has_part).then(|| bare(line, query))
 }
@@ -186,7 +205,8 @@ fn check_status(ledger: &Ledger, queries: &[StatusQuery]) -> Result<(), TestCase
     };
     let mut seen: Vec<_> = all.iter().map(facts).collect();
     seen.sort();
-    prop_assert_eq!(seen, World::of(&ledger.entries).standings());
+    let world = World::of(&ledger.entries);
+    prop_assert_eq!(seen, world.standings());
     for query in queries {
         let answer = match fleet.status_answer(query, None, usize::MAX) {
             Ok(answer) => answer,
@@ -195,7 +215,7 @@ fn check_status(ledger: &Ledger, queries: &[StatusQuery]) -> Result<(), TestCase
                 continue;
             }
         };
-        let wanted: Vec<_> = all.iter().cloned().filter_map(|line| filtered(line, query)).collect();
+        let wanted: Vec<_> = all.iter().cloned().filter_map(|line| filtered(line, query, &world)).collect();
         let found: Vec<_> = answer.targets.into_iter().map(|line| bare(line, query)).collect();
         prop_assert_eq!(found, wanted, "{:?}", query);
     }

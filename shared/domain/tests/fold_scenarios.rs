@@ -10,7 +10,7 @@ use muster_contract::State::{Failed, Installing};
 use muster_contract::fact::{DeadlineKind, Liveness};
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::query::{LastReport, Output, Query};
-use muster_contract::status::LOOKED_AT_MAX;
+use muster_contract::status::{LOOKED_AT_MAX, StatusQuery};
 use muster_contract::view::Freshness::{Fresh, Never, Stale};
 use muster_contract::view::{Bounds, Complete, DeploymentView, Split, Standing, Verdict};
 use muster_domain::fold::{Fleet, Outcome, Page};
@@ -453,22 +453,19 @@ fn pages_follow_each_other_without_gap_or_overlap() {
         ledger.desired(&device, 1, &[("web", 1), (&format!("app-{number}"), 1)]);
     }
     let fleet = ledger.fold();
-    let everything = Page { after: None, limit: 1000 };
-    let all = fleet.deployment_answer(&"web".parse().unwrap(), Output::All, None, &everything).unwrap();
+    let site: muster_contract::SiteId = "plant1".parse().unwrap();
+    let query =
+        StatusQuery { id: Some("web".parse().unwrap()), output: Output::Brief, ..StatusQuery::default() };
+    let all = fleet.status_answer(&query, None, 1000).unwrap().targets;
     let (mut after, mut lines) = (None, Vec::new());
     loop {
-        let page = Page { after, limit: 5 };
-        let answer = fleet.deployment_answer(&"web".parse().unwrap(), Output::All, None, &page).unwrap();
-        lines.extend(answer.devices);
+        let answer = fleet.status_answer(&query, after.as_ref(), 5).unwrap();
+        lines.extend(answer.targets);
         let Some(next) = answer.next else { break };
-        after = Some(key(&next));
+        after = Some(next.parse().unwrap());
     }
-    assert_eq!(lines, all.devices);
-    assert_eq!(lines.len(), 23);
+    assert_eq!((&lines, lines.len()), (&all, 23));
     assert!(lines.is_sorted_by_key(|line| line.key.clone()));
-    let site = "plant1".parse().unwrap();
-    let local = fleet.deployment_answer(&"web".parse().unwrap(), Output::All, Some(&site), &everything);
-    assert_eq!(local.unwrap().devices.len(), 8);
     let page = Page { after: Some("app-9".parse().unwrap()), limit: 2 };
     let views = fleet.deployments_answer(&Default::default(), &page).unwrap();
     assert_eq!((views.deployments[0].deployment.as_str(), views.next), ("web", None));

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use fleets::ledgers_of_a_deaf_hub;
 use ledger::{Ledger, stored_at};
-use muster_contract::query::{DeviceLine, Output, Query};
+use muster_contract::query::{DeviceLine, Query};
 use muster_contract::silence::{SilentSite, SilentSites};
 use muster_contract::view::Freshness;
 use muster_contract::{DeviceKey, SiteId};
@@ -103,7 +103,7 @@ fn a_silent_site_is_named_with_its_deployment_until_a_device_is_heard() {
     let (web, db) = ("web".parse().unwrap(), "db".parse().unwrap());
     let named = |fleet: &Fleet| {
         let why = fleet.why(&web, None, &ALL).unwrap().silent_sites;
-        let status = fleet.deployment_answer(&web, Output::Summary, None, &ALL).unwrap().silent_sites;
+        let status = fleet.deployment_answer(&web).unwrap().silent_sites;
         assert_eq!((&why, &why), (&status, &silent(fleet, None)));
         why.first
     };

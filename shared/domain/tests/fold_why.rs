@@ -16,6 +16,8 @@ use fleets::ledgers_of_a_deaf_hub;
 use ledger::{Ledger, Said, position};
 use muster_contract::State;
 use muster_contract::fact::{DeadlineKind, Fact};
+use muster_contract::query::Output;
+use muster_contract::status::{StatusQuery, TargetStatus};
 use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_contract::why::{Because, EvidenceKind, WhyAnswer};
 use muster_contract::{DeploymentId, DeviceKey};
@@ -45,14 +47,19 @@ fn devices(ledger: &Ledger) -> BTreeSet<DeviceKey> {
     ledger.entries.iter().filter_map(|entry| entry.subject.device().cloned()).collect()
 }
 
+/// The lines of a deployment; none where it is nowhere.
+fn lines(fleet: &Fleet, id: &DeploymentId) -> Vec<TargetStatus> {
+    let query = StatusQuery { id: Some(id.clone()), output: Output::Brief, ..StatusQuery::default() };
+    fleet.status_answer(&query, None, ALL.limit).map(|answer| answer.targets).unwrap_or_default()
+}
+
 /// The content that the evidence of a standing must preserve: the standing itself, and the rest of its
 /// verdict's subject.
 fn essence(fleet: &Fleet, id: &DeploymentId, because: &Because) -> Option<(Standing, bool, String)> {
     let answer = fleet.why_device(id, &because.key)?;
-    let line = fleet.deployment_answer(id, muster_contract::query::Output::All, None, &ALL)?;
-    let line = line.devices.into_iter().find(|line| line.key == because.key)?;
+    let line = lines(fleet, id).into_iter().find(|line| line.key == because.key)?;
     let more = match because.speaks_for {
-        Verdict::Overdue => format!("overdue {}", line.overdue.is_some()),
+        Verdict::Overdue => format!("overdue {}", line.overdue),
         Verdict::Incomplete => format!("known {}", line.known),
         // A target that has not begun is waited for whether it is heard or not.
         Verdict::Waiting if matches!(because.standing, Standing::Waiting | Standing::Outdated) => {
@@ -182,9 +189,7 @@ fn is_stood_for(because: &Because, entry: &ledger::Entry) -> bool {
 
 /// Whether a target's standing is known; a former target is gone.
 fn is_known_or_gone(fleet: &Fleet, id: &DeploymentId, key: &DeviceKey) -> bool {
-    let answer = fleet.deployment_answer(id, muster_contract::query::Output::All, None, &ALL);
-    let lines = answer.into_iter().flat_map(|answer| answer.devices);
-    lines.filter(|line| line.key == *key).all(|line| line.known || line.leaving)
+    lines(fleet, id).iter().filter(|line| line.key == *key).all(|line| line.known || line.leaving)
 }
 
 /// The newest fact of each subject, as a compacted LEDGER has them.

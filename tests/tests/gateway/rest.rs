@@ -13,7 +13,7 @@ const SAME: [(&str, &[&str]); 18] = [
     ("/fleet", &["fleet"]),
     ("/deployments", &["status"]),
     ("/deployments/web", &["status", "web"]),
-    ("/deployments/web/devices", &["status", "web", "--output", "all"]),
+    ("/deployments/web/devices", &["status", "web", "--output", "brief"]),
     ("/devices?freshness=fresh", &["devices", "--freshness", "fresh"]),
     ("/devices/plant7/press-1", &["device", "plant7/press-1"]),
     ("/sites/plant8", &["site", "plant8"]),

@@ -33,6 +33,7 @@ use muster_rollup::config::Cli;
 use muster_service::supervisor::{Drained, Supervisor};
 use muster_tests::server::Server;
 use muster_tests::wait::{soon, until};
+use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -112,7 +113,7 @@ impl Hub {
         until("the views of LEDGER's end", look, |(wanted, seen)| seen == wanted).await;
     }
 
-    async fn ask(&self, what: &str, query: &Query) -> Value {
+    async fn ask(&self, what: &str, query: &(impl Serialize + Sync)) -> Value {
         let question = serde_json::to_vec(query).unwrap();
         let subject = format!("{QUERY_PREFIX}.{what}");
         let answer = self.bus.request(&subject, question.into(), PATIENCE).await.unwrap();

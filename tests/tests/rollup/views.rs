@@ -9,7 +9,7 @@ use muster_bus::{Outgoing, ViewResult};
 use muster_contract::Timestamp;
 use muster_contract::history::Point;
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
-use muster_contract::query::{DevicesAnswer, Output, Query};
+use muster_contract::query::{DevicesAnswer, Query};
 use muster_contract::subjects::stream;
 use muster_contract::view::Freshness;
 use muster_rollup::metrics::{FactOutcome, Metrics};
@@ -33,10 +33,14 @@ async fn the_bucket_says_what_ledger_gives_and_questions_are_answered() {
     rollup.ready().await;
     hub.bucket_says_what_ledger_gives().await;
 
-    let query = Query { id: Some("db".parse().unwrap()), output: Output::Detail, ..Query::default() };
+    let query = Query { id: Some("db".parse().unwrap()), ..Query::default() };
     let answer = hub.ask("deployment", &query).await;
     assert_eq!((&answer["view"]["verdict"], &answer["view"]["targets"]), (&json!("failing"), &json!(3)));
-    assert_eq!(answer["devices"][1]["report"]["components"][0]["state"], "failed");
+    let all = json!({"id": "db", "output": "detail"});
+    let lines = hub.ask("status", &all).await["targets"].take();
+    assert_eq!(lines[1]["report"]["components"][0]["state"], "failed");
+    let failed = json!({"id": "db", "output": "detail", "standing": ["failed"]});
+    assert_eq!(hub.ask("status", &failed).await["targets"], json!([lines[1]]));
     let query = Query { site: Some("plant9".parse().unwrap()).into(), ..Query::default() };
     assert_eq!(hub.ask("site", &query).await["devices"], json!({"stale": 1}));
     assert_eq!(hub.ask("devices", &query).await["devices"][0]["device"], "oven-2");

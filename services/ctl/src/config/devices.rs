@@ -46,7 +46,7 @@ pub struct DevicesArgs {
 
 /// Whether a device is heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Heard {
+pub enum Heard {
     /// Within the lease
     Fresh,
     /// Once, and not within the lease

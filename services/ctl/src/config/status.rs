@@ -6,9 +6,10 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueP
 use clap::{Args, ValueEnum};
 use muster_contract::query::{Output, PAGE_MAX, Query};
 use muster_contract::status::{Axis, DevicePath, StatusQuery};
-use muster_contract::view::Verdict;
+use muster_contract::view::{Standing, Verdict};
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, LabelKey, SiteId};
 
+use super::devices::Heard;
 use super::{DeviceArg, Format, PointArgs};
 
 pub(super) const STATUS_EXAMPLES: &str = "\
@@ -23,11 +24,12 @@ Examples:
   muster status --error E-DISK           those with a device that reports this error
   muster status web                      verdict, bounds, counts and errors of one
   muster status web --group-by region    one deployment by a label of its devices
-  muster status web --output all         and a line for each device
-  muster status web --output detail      and components and errors of each line, and what shall run
+  muster status web --output brief       a line for each device
+  muster status web --output all         and its components
+  muster status web --output detail      and what shall run, each manifest once
+  muster status web --standing failed    the devices on which it failed
+  muster status web --freshness stale --error E-DISK
   muster status web --site plant7        what was delivered to the site, and what of it is ready
-  muster status web --site plant7 --output detail
-                                         and what shall run there, each manifest once
   muster status web --component db --axis ready --output summary
   muster status --device plant7/press-4  every deployment of a device
   muster status web --device plant7/press-4 --generation 7
@@ -47,9 +49,11 @@ Examples:
 Exit code 0 also where nothing passes the filters; 1 where a name is unknown.";
 
 /// Flags that a table of groups does not support.
-const GROUPED_WITHOUT: [&str; 14] = [
+const GROUPED_WITHOUT: [&str; 16] = [
     "site",
     "verdict",
+    "standing",
+    "freshness",
     "error",
     "device",
     "app",
@@ -78,7 +82,13 @@ pub struct StatusArgs {
     /// List only deployments with one of these verdicts, such as failing,overdue
     #[arg(long, value_delimiter = ',', value_parser = verdict_parser())]
     pub verdict: Vec<Verdict>,
-    /// List only deployments with an error of this code; may be repeated
+    /// Only targets of one of these standings, such as failed,outdated
+    #[arg(long, value_delimiter = ',', value_parser = standing_parser())]
+    pub standing: Vec<Standing>,
+    /// Only on devices that are heard so; may be repeated
+    #[arg(long, value_enum)]
+    pub freshness: Vec<Heard>,
+    /// Only with an error of this code: targets, or deployments in the list of them; may be repeated
     #[arg(long, value_name = "CODE", value_parser = NonEmptyStringValueParser::new())]
     pub error: Vec<String>,
     /// Only of this application; may be repeated
@@ -93,7 +103,7 @@ pub struct StatusArgs {
     /// With --format emco: the key names that EMCO calls deprecated
     #[arg(long = "type", value_enum, conflicts_with_all = ["axis", "list"])]
     pub deprecated_type: Option<DeprecatedType>,
-    /// How much of a deployment [default: summary; all with a filter]
+    /// How much of it [default: summary of a deployment; all with a filter]
     #[arg(long, value_enum)]
     pub output: Option<Depth>,
     /// As of this generation of the device, which must be the only one named
@@ -211,11 +221,13 @@ impl From<Names> for muster_client::emco::Names {
 /// How much of a deployment is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Depth {
-    /// The view alone
+    /// Counts alone
     Summary,
-    /// And a line for each device
+    /// And a line for each target
+    Brief,
+    /// And its components
     All,
-    /// And components and errors of each line
+    /// And what shall run
     Detail,
 }
 
@@ -223,6 +235,7 @@ impl From<Depth> for Output {
     fn from(depth: Depth) -> Self {
         match depth {
             Depth::Summary => Self::Summary,
+            Depth::Brief => Self::Brief,
             Depth::All => Self::All,
             Depth::Detail => Self::Detail,
         }
@@ -245,16 +258,15 @@ impl StatusArgs {
             return Err("--type belongs to --format emco; --axis is the same for every other".to_owned());
         }
         let is_list = self.deployment.is_none() && self.is_of_views() && export.is_none();
-        let is_selected = !self.verdict.is_empty() || !self.error.is_empty();
-        if is_selected && !is_list {
+        if !self.verdict.is_empty() && !is_list {
             return Err(
-                "--verdict and --error belong to the list of deployments: only --site and points of the past go with them"
+                "--verdict belongs to the list of deployments: only --site, --error and points of the past go with it"
                     .to_owned(),
             );
         }
         if self.output.is_some() && self.deployment.is_none() && self.is_of_views() {
             return Err(
-                "--output belongs to a DEPLOYMENT or a filter (--app, --component, --device)".to_owned()
+                "--output belongs to a DEPLOYMENT or a filter (--app, --component, --device, --standing, --freshness)".to_owned()
             );
         }
         for (is_there, flag, beside) in [
@@ -274,17 +286,18 @@ impl StatusArgs {
         Ok(())
     }
 
-    /// True where the views answer: no filter but sites for the list of deployments, and nothing else is asked for.
+    /// True where the views answer: no filter but those of the list of deployments, no lines, and nothing else is asked for.
     pub fn is_of_views(&self) -> bool {
-        let at_sites = !self.site.is_empty() && self.deployment.is_some();
+        let has_lines = self.output.is_some_and(|depth| depth != Depth::Summary);
+        let is_part = !self.site.is_empty() || !self.error.is_empty() || has_lines;
         let more =
             self.axis().is_some() || self.limit.is_some() || self.after.is_some() || self.list.is_some();
-        self.is_only_at_sites() && !(at_sites || more)
+        self.is_of_all_rows() && !(is_part && self.deployment.is_some()) && !more
     }
 
     /// True where only some targets or components pass.
     pub fn is_filtered(&self) -> bool {
-        !self.site.is_empty() || !self.is_only_at_sites()
+        !self.site.is_empty() || !self.error.is_empty() || !self.is_of_all_rows()
     }
 
     /// The device that is asked for as a whole, whatever runs on it.
@@ -295,9 +308,10 @@ impl StatusArgs {
         }
     }
 
-    /// True where at most sites are named.
-    fn is_only_at_sites(&self) -> bool {
-        self.app.is_empty() && self.device.is_empty() && self.component.is_empty()
+    /// True where at most filters are named that the list of deployments has as well.
+    fn is_of_all_rows(&self) -> bool {
+        let is_of_any = self.app.is_empty() && self.device.is_empty() && self.component.is_empty();
+        is_of_any && self.standing.is_empty() && self.freshness.is_empty()
     }
 
     /// The one axis that is asked for, in whichever word.
@@ -328,6 +342,9 @@ impl StatusArgs {
             site: self.site.clone(),
             device: self.device.iter().filter_map(DeviceArg::key).cloned().map(DevicePath).collect(),
             component: self.component.clone(),
+            standing: self.standing.iter().copied().collect(),
+            freshness: self.freshness.iter().map(|heard| (*heard).into()).collect(),
+            error: self.error.iter().cloned().collect(),
             status: self.axis(),
             output: self.output.unwrap_or(Depth::All).into(),
             generation: self.generation.and_then(|number| Generation::new(number.get())),
@@ -345,6 +362,12 @@ pub(super) fn verdict_parser() -> impl TypedValueParser<Value = Verdict> {
     words.map(|word| Verdict::ALL.into_iter().find(|it| it.as_str() == word).unwrap_or(Verdict::Empty))
 }
 
+fn standing_parser() -> impl TypedValueParser<Value = Standing> {
+    let words = PossibleValuesParser::new(Standing::ALL.map(Standing::as_str));
+    // Every possible word is one of a standing.
+    words.map(|word| Standing::ALL.into_iter().find(|it| it.as_str() == word).unwrap_or(Standing::Waiting))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,9 +382,22 @@ mod tests {
             StatusArgs { device: vec!["plant7/press-4".parse().unwrap()], ..none() },
             StatusArgs { app: vec!["shop".to_owned()], ..none() },
             StatusArgs { component: vec!["db".parse().unwrap()], ..none() },
+            StatusArgs { standing: vec![Standing::Failed], ..none() },
+            StatusArgs { freshness: vec![Heard::Stale], ..none() },
+            StatusArgs { deployment: Some("web".parse().unwrap()), error: vec!["E1".to_owned()], ..none() },
         ] {
             assert!(filtered.is_filtered() && !filtered.is_of_views(), "{filtered:?}");
         }
+    }
+
+    #[test]
+    fn lines_come_from_the_targets_and_a_summary_from_the_view() {
+        let of = |output| {
+            let deployment = Some("web".parse().unwrap());
+            StatusArgs { deployment, output, ..StatusArgs::default() }.is_of_views()
+        };
+        assert!(of(None) && of(Some(Depth::Summary)));
+        assert!(![Depth::Brief, Depth::All, Depth::Detail].map(Some).into_iter().any(of));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Renders deployments: the list, one view, the line of each device, and in detail the desired manifests.
+//! Renders deployments: the list, one view, and the line of a device with its last report.
 
 use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
 use muster_contract::fact::DeadlineKind;
-use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, Query, StandingLine};
-use muster_contract::status::StatusAnswer;
+use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, Query};
+use muster_contract::status::TargetStatus;
 use muster_contract::view::{DeploymentView, ErrorCount, Retried, Split};
 
 use super::colour::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
@@ -13,7 +13,6 @@ use super::doubt::{by_freshness, dark_deployments, footer, not_known, watermark}
 use super::format::{age, as_of, clean, counts, excerpt, freshness_since, percent, plural, span, states};
 use super::frame::Frame;
 use super::legend;
-use super::manifests::manifests;
 use super::silence;
 use super::table::{Cell, Table};
 
@@ -121,33 +120,18 @@ fn shown_name(view: &DeploymentView, all: &[&DeploymentView]) -> String {
     }
 }
 
-/// One deployment: its view, and the lines that the answer has.
+/// One deployment.
 pub fn one(answer: &DeploymentAnswer, frame: impl Into<Frame>) -> String {
-    with_lines(answer, "", frame.into())
-}
-
-/// The same with what shall run on the devices of those lines.
-pub fn in_detail(answer: &DeploymentAnswer, status: &StatusAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    with_lines(answer, &manifests(status, frame), frame)
+    view_and_silence(&answer.view, &silence::lines(&answer.silent_sites, frame.now), frame)
 }
 
-fn with_lines(answer: &DeploymentAnswer, shall_run: &str, frame: Frame) -> String {
-    let silent = silence::lines(&answer.silent_sites, frame.now);
-    let lines = if answer.devices.is_empty() {
-        String::new()
-    } else {
-        format!("\n{}{shall_run}", lines(&answer.devices, frame))
-    };
-    view_and_lines(&answer.view, &silent, &lines, frame)
-}
-
-/// One deployment without lines.
+/// One deployment without the sites that are silent.
 pub fn view(view: &DeploymentView, frame: impl Into<Frame>) -> String {
-    view_and_lines(view, "", "", frame.into())
+    view_and_silence(view, "", frame.into())
 }
 
-fn view_and_lines(view: &DeploymentView, silent: &str, lines: &str, frame: Frame) -> String {
+fn view_and_silence(view: &DeploymentView, silent: &str, frame: Frame) -> String {
     let verdict = styled(colour::verdict(view.verdict), view.verdict.as_str());
     let name = match clean(&view.deployment_name) {
         name if name.is_empty() => String::new(),
@@ -155,7 +139,7 @@ fn view_and_lines(view: &DeploymentView, silent: &str, lines: &str, frame: Frame
     };
     let title = format!("{}{name}  {verdict}", styled(BOLD, view.deployment.as_str()));
     let mut text = format!("{title}\n\n{}", facts(view, frame.now));
-    text += &silent_targets(view, !lines.is_empty());
+    text += &silent_targets(view);
     if view.targets > 0 {
         let _ = write!(text, "\n{}", standings(view).within(frame.width));
     }
@@ -168,7 +152,6 @@ fn view_and_lines(view: &DeploymentView, silent: &str, lines: &str, frame: Frame
     if !view.errors.is_empty() {
         let _ = write!(text, "\n{}", errors(view));
     }
-    text += lines;
     let _ = writeln!(text, "\n{}.", as_of(view.as_of, frame.now));
     text
 }
@@ -220,14 +203,12 @@ pub(super) fn retried(retried: Retried, targets: u64) -> Option<String> {
     (!retried.is_nothing()).then(words)
 }
 
-/// How many targets are silent. Which ones, and for how long, lines say; a view does not, because its cost would grow with the
-/// fleet: then it is said where to look.
-fn silent_targets(view: &DeploymentView, has_lines: bool) -> String {
+/// How many targets are silent, and where to look which ones and for how long: a view does not say, because its cost would grow
+/// with the fleet.
+fn silent_targets(view: &DeploymentView) -> String {
     let heard = by_freshness(&view.counts);
-    let where_to_look = match heard.stale {
-        1.. if !has_lines => "; `muster devices --freshness stale` says since when",
-        _ => "",
-    };
+    let where_to_look =
+        if heard.stale > 0 { "; `muster devices --freshness stale` says since when" } else { "" };
     let silent = match heard.unheard("target") {
         Some(words) => words,
         None if where_to_look.is_empty() => return String::new(),
@@ -298,25 +279,17 @@ fn error_lines(error: &ErrorCount, targets: u64) -> String {
 /// The titles of [`cells`] after the name's.
 pub const LINE_TITLES: [&str; 6] = ["STANDING", "FRESHNESS", "KNOWN", "?>GENERATION", "?CHANGED", "BECAUSE"];
 
-fn lines(lines: &[StandingLine], frame: Frame) -> Table {
-    let mut table = Table::new(&[&["DEVICE"], &LINE_TITLES[..]].concat());
-    for line in lines {
-        table.row_above(cells(line.key.to_string(), line, frame), detail(line));
-    }
-    table.within(frame.width)
-}
-
-/// The table of standings by device, without what is below each.
-pub fn standing_rows<'a>(lines: impl IntoIterator<Item = &'a StandingLine>, frame: Frame) -> Table {
+/// The table of standings by device.
+pub fn standing_rows<'a>(lines: impl IntoIterator<Item = &'a TargetStatus>, frame: Frame) -> Table {
     let mut table = Table::new(&[&["DEVICE"], &LINE_TITLES[..]].concat());
     lines.into_iter().for_each(|line| table.row(cells(line.key.to_string(), line, frame)));
     table
 }
 
 /// The cells of a standing after its name: standing, freshness, known, generation, age, words.
-pub fn cells(name: String, line: &StandingLine, frame: Frame) -> Vec<Cell> {
+pub fn cells(name: String, line: &TargetStatus, frame: Frame) -> Vec<Cell> {
     let (known, style) = if line.known { ("yes", PLAIN) } else { ("no", UNSURE) };
-    let report = line.report.as_ref();
+    let generation = line.reported_generation;
     vec![
         name.into(),
         Cell::styled(line.standing.as_str(), colour::standing(line.standing)),
@@ -325,27 +298,27 @@ pub fn cells(name: String, line: &StandingLine, frame: Frame) -> Vec<Cell> {
             colour::freshness(line.freshness),
         ),
         Cell::styled(known, style),
-        report.map_or_else(|| "-".into(), |report| report.generation.to_string().into()),
+        generation.map_or_else(|| "-".into(), |generation| generation.to_string().into()),
         line.changed_at.map_or_else(|| "-".into(), |at| age(frame.now, at).into()),
         because(line).into(),
     ]
 }
 
 /// Why it is so; of what is past its deadline also which one.
-fn because(line: &StandingLine) -> String {
+pub(super) fn because(line: &TargetStatus) -> String {
     let mut words = clean(&line.message);
-    if let Some(overdue) = &line.overdue {
-        let what = match overdue.deadline {
+    if let Some(missed) = &line.deadline {
+        let what = match missed.deadline {
             DeadlineKind::NeverStarted => "not started",
             DeadlineKind::Stuck => "not finished",
         };
-        words += &format!("; {what} within {}", span(overdue.limit_seconds));
+        words += &format!("; {what} within {}", span(missed.limit_seconds));
     }
     words
 }
 
 /// Components, reason and errors of the last report, set in below its line; empty where the answer has none.
-pub fn detail(line: &StandingLine) -> String {
+pub fn detail(line: &TargetStatus) -> String {
     let Some(report) = &line.report else { return String::new() };
     let mut text = String::new();
     let status = report.status.as_ref();

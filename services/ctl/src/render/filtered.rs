@@ -11,9 +11,9 @@ use muster_contract::status::{
 use serde::{Deserialize, Serialize};
 
 use super::colour::{self, BAD, BOLD, DIM, MOVING, PLAIN, UNSURE, WELL, styled};
-use super::deployment::retried;
+use super::deployment::{because, retried};
 use super::doubt::by_freshness;
-use super::format::{age, as_of, clean, counts, freshness_since, plural};
+use super::format::{age, as_of, clean, counts, freshness, freshness_since, plural};
 use super::frame::Frame;
 use super::legend;
 use super::manifests::manifests;
@@ -79,6 +79,9 @@ fn head(answer: &StatusAnswer, args: &StatusArgs) -> String {
     filters.extend(args.site.iter().map(|site| format!("site {site}")));
     filters.extend(args.device.iter().map(|device| format!("device {device}")));
     filters.extend(args.component.iter().map(|name| format!("component {name}")));
+    filters.extend(args.standing.iter().map(|word| format!("standing {}", word.as_str())));
+    filters.extend(args.freshness.iter().map(|heard| freshness((*heard).into()).to_owned()));
+    filters.extend(args.error.iter().map(|code| format!("error {}", clean(code))));
     filters.extend(answer.generation.map(|generation| format!("generation {generation}")));
     if !filters.is_empty() {
         let _ = writeln!(text, "of         {}", filters.join(", "));
@@ -175,7 +178,7 @@ fn target_cells(answer: &StatusAnswer, target: &TargetStatus, frame: Frame) -> [
         target.ready_status.map_or_else(|| "-".into(), ready),
         Cell::styled(freshness, colour::freshness(target.freshness)),
         target.changed_at.map_or_else(|| "-".into(), |at| age(frame.now, at).into()),
-        clean(&target.message).into(),
+        because(target).into(),
     ]
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use muster_client::rollout::targets_by;
 use muster_contract::desired::SourceKind;
 use muster_contract::history::{MomentAnswer, Point};
-use muster_contract::query::{DETAIL_PAGE_MAX, ErrorCode, Output, Query, StandingLine};
+use muster_contract::query::{DETAIL_PAGE_MAX, ErrorCode, Output, Query};
 use muster_contract::rollout::TargetsAnswer;
 use muster_contract::status::{StatusAnswer, StatusQuery, TargetStatus};
 use muster_contract::{DeploymentId, Timestamp};
@@ -151,24 +151,7 @@ fn insert(past: &mut PastLines, target: TargetStatus) {
         (None, _) if is_unread(&target) => _ = past.unreadable.insert(key.clone()),
         (None, _) => {}
     }
-    past.lines.of_devices.insert(key, line(target));
-}
-
-fn line(target: TargetStatus) -> StandingLine {
-    StandingLine {
-        key: target.key,
-        deployment: target.deployment,
-        standing: target.standing,
-        freshness: target.freshness,
-        last_heard_at: target.last_heard_at,
-        known: target.known,
-        leaving: target.leaving,
-        overdue: None,
-        target_generation: target.target_generation,
-        message: target.message,
-        changed_at: target.changed_at,
-        report: target.report,
-    }
+    past.lines.of_devices.insert(key, target);
 }
 
 async fn commit(session: &Session<'_>, id: &DeploymentId, revision: &str) -> Result<TargetsAnswer, AskError> {

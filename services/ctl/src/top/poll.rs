@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::query::{Output, PAGE_MAX, Query};
+use muster_contract::status::StatusQuery;
 use muster_contract::view::Freshness;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -93,13 +94,15 @@ pub(super) async fn details(
 async fn content(hub: &Hub, target: &Target, clock: &dyn Clock) -> Result<Content, AskError> {
     Ok(match target {
         Target::Deployment(id) => {
-            let query = Query {
+            let query = Query { id: Some(id.clone()), ..Query::default() };
+            let lines = StatusQuery {
                 id: Some(id.clone()),
-                output: Output::All,
+                output: Output::Brief,
                 limit: Some(PAGE_MAX),
-                ..Query::default()
+                ..StatusQuery::default()
             };
-            Content::Deployment(Box::new(understood(&hub.query("deployment", &query).await?)?))
+            let (answer, lines) = tokio::try_join!(hub.query("deployment", &query), hub.status(&lines))?;
+            Content::Deployment(Box::new((understood(&answer)?, lines)))
         }
         Target::Why(id) => {
             let query = Query { id: Some(id.clone()), ..Query::default() };

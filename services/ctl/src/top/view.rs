@@ -3,6 +3,7 @@
 use std::fmt;
 
 use muster_contract::query::{DeploymentAnswer, DeviceAnswer};
+use muster_contract::status::StatusAnswer;
 use muster_contract::why::WhyAnswer;
 use muster_contract::{DeploymentId, DeviceKey};
 use muster_domain::rollout::RolloutProgress;
@@ -68,7 +69,7 @@ impl fmt::Display for Target {
 #[derive(Debug)]
 pub enum Content {
     /// A deployment with its devices.
-    Deployment(Box<DeploymentAnswer>),
+    Deployment(Box<(DeploymentAnswer, StatusAnswer)>),
     /// The facts behind a verdict.
     Why(Box<WhyAnswer>),
     /// A device.

@@ -46,8 +46,6 @@ fn counts_are_answered_here_and_a_hubs_own_knowledge_there() {
         ("groups", json!({"label": "ring"}), None),
         ("group", json!({"label": "ring", "value": "a"}), None),
         ("deployment", json!({"id": "web"}), None),
-        ("deployment", json!({"id": "web", "site": "s1"}), Some("south")),
-        ("deployment", json!({"id": "web", "site": "s1", "output": "all"}), Some("south")),
         ("deployments", json!({}), None),
         ("deployments", site.clone(), Some("north")),
         ("site", site.clone(), None),
@@ -121,8 +119,7 @@ fn the_past_is_refused_and_the_hubs_to_ask_are_named() {
             ("status", json!({"device": ["s1/a", "s1/b"]}), "ask the hub south itself"),
             ("status", json!({"site": ["n1", "s1"]}), "ask the hubs north, south one by one"),
             ("why", json!({"id": "web", "site": "s1"}), "ask the hub south itself"),
-            ("deployment", json!({"id": "web", "site": "n1"}), "ask the hub north itself"),
-            ("deployment", json!({"id": "web", "output": "all"}), "ask a hub itself"),
+            ("deployment", json!({"id": "web"}), "ask a hub itself"),
             ("deployments", json!({"site": "n1"}), "ask the hub north itself"),
             ("device", json!({"site": "n1", "device": "a"}), "ask the hub north itself"),
             ("devices", json!({"site": "nowhere"}), "ask a hub itself"),
@@ -213,8 +210,6 @@ fn lines_and_filtered_counts_are_answered_once_all_hubs_are_read() {
         ("status", json!({"id": "web", "app": ["com.example.web"], "component": ["main"]})),
         ("devices", json!({})),
         ("devices", json!({"freshness": ["stale", "never"], "after": "n1/press-1"})),
-        ("deployment", json!({"id": "web", "output": "all"})),
-        ("deployment", json!({"id": "web", "output": "detail", "limit": 3})),
     ] {
         match routed(endpoint, &question).unwrap() {
             Route::Every => assert_ne!(endpoint, "status", "{question}"),

@@ -142,7 +142,7 @@ impl Apart {
         let Self { hubs, merged, .. } = self;
         match merged.read_merge(|merge| route(endpoint, &question, merge))? {
             Route::Added(scatter) => gather::status(hubs, merged, &scatter).await,
-            Route::Every if ["devices", "deployments"].contains(&endpoint) => {
+            Route::Every => {
                 let query: Query = read_of_a_point(&question)?;
                 let questions = merged.read_merge(|merge| gather::hub_questions(&query, merge))?;
                 match endpoint {
@@ -152,7 +152,6 @@ impl Apart {
             }
             Route::Hub(hub) => hubs.ask(&hub, endpoint, question).await,
             Route::Here => handler::answer(merged, endpoint, &question).map_err(Fault::from),
-            Route::Every => gather::deployment(hubs, merged, &read_of_a_point(&question)?, &question).await,
             Route::Why(hub) => why::answer(hubs, merged, hub.as_ref(), &question).await,
         }
     }
@@ -245,9 +244,7 @@ fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, Err
             }
         });
     }
-    fitting(limit, |limit| {
-        found(fleet.deployment_answer(id, query.output, site, &page(limit)), || nowhere(id))
-    })
+    json(found(fleet.deployment_answer(id), || nowhere(id))?)
 }
 
 fn refused(refusal: &StatusRefusal) -> ErrorBody {

@@ -87,7 +87,7 @@ fn an_answer_of_some_hubs_is_none() {
             ("status", json!({"id": "web", "output": "all"})),
             ("status", json!({"device": ["s0/d000000", "s1/d000000"]})),
             ("devices", json!({})),
-            ("deployment", json!({"id": "web", "output": "all"})),
+            ("status", json!({"id": "web", "output": "brief"})),
         ] {
             let error = apart.top(endpoint, &question).unwrap_err();
             assert_eq!(error.code, code, "{question}: {}", error.message);

@@ -60,9 +60,8 @@ pub(super) fn look_up(
 ) -> Result<Answer, ErrorBody> {
     match endpoint {
         "deployment" => {
-            let (id, site) = (named(query.id.as_ref(), "id")?, one_site(query)?);
-            let page = Page { after: after::<DeviceKey>(query)?, limit };
-            let answer = fleet.deployment_answer(id, query.output, site, &page);
+            let id = named(query.id.as_ref(), "id")?;
+            let answer = fleet.deployment_answer(id);
             Ok(Answer::Deployment(Box::new(found(answer, || nowhere(id))?)))
         }
         "deployments" => {

@@ -89,6 +89,7 @@ fn a_question_that_cannot_be_answered_says_why() {
             "'web' is targeted nowhere and left nowhere: no device shall run it",
         ),
         ("deployment", json!({"id": "WEB"}), ErrorCode::BadRequest, "WEB"),
+        ("deployment", json!({"id": "web", "output": "all"}), ErrorCode::BadRequest, "`status` has a line"),
         ("deployments", json!({"site": "nowhere"}), ErrorCode::NotFound, "nowhere"),
         ("device", json!({"device": "press-1"}), ErrorCode::BadRequest, "site"),
         ("device", json!({"site": "plant1", "device": "press-9"}), ErrorCode::NotFound, "plant1/press-9"),

@@ -1,12 +1,11 @@
-//! Gathers the rollouts of a deployment: its targets from the publisher, and the lines of its view from the query service.
+//! Gathers the rollouts of a deployment: its targets from the publisher, and the lines of its devices from the query service.
 
 use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
-use muster_contract::query::{
-    DeploymentAnswer, GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus, Query,
-};
+use muster_contract::query::{GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus};
 use muster_contract::rollout::{HeldChange, OpenRollout, Rollout, TargetsAnswer, TargetsQuery};
+use muster_contract::status::StatusQuery;
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{Lines, RolloutProgress, progress};
 use serde::Serialize;
@@ -156,22 +155,22 @@ pub async fn targets_by(
     Err(AskError::Endless { what: "targets" })
 }
 
-/// The line of each device in the view of a deployment; none before LEDGER knows of the deployment.
+/// The line of each device of a deployment; none before LEDGER knows of the deployment.
 async fn lines(hub: &Hub, id: &DeploymentId) -> Result<Lines, AskError> {
-    let output = Output::All;
-    let mut query = Query { id: Some(id.clone()), output, limit: Some(PAGE_MAX), ..Query::default() };
+    let (output, limit) = (Output::Brief, Some(PAGE_MAX));
+    let mut query = StatusQuery { id: Some(id.clone()), output, limit, ..StatusQuery::default() };
     let (hub, mut lines) = (hub.fresh(), Lines::default());
     for _ in 0..PAGES_MAX {
-        let page = match hub.query("deployment", &query).await {
-            Ok(answer) => understood::<DeploymentAnswer>(&answer)?,
+        let page = match hub.status(&query).await {
+            Ok(page) => page,
             Err(error) if error.not_found().is_some() => return Ok(lines),
             Err(error) => return Err(error),
         };
         if hub.lag().is_some() {
             return Err(AskError::Lagging);
         }
-        lines.read_page(page.view.as_of.ledger_seq, query.after.is_none());
-        lines.of_devices.extend(page.devices.into_iter().map(|line| (line.key.clone(), line)));
+        lines.read_page(page.as_of.ledger_seq, query.after.is_none());
+        lines.of_devices.extend(page.targets.into_iter().map(|line| (line.key.clone(), line)));
         if page.next.is_none() {
             return Ok(lines);
         }

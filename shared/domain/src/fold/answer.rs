@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer, Output,
-    Query, StandingLine,
+    Query, Sites,
 };
 use muster_contract::state::cut;
 use muster_contract::status::LOOKED_AT_MAX;
@@ -33,29 +33,11 @@ pub struct Page<K> {
 }
 
 impl Fleet {
-    /// The view of a deployment, and with `output` all or detail a line for each device (of one site, if one is
-    /// named). None where there is no such view.
-    pub fn deployment_answer(
-        &self,
-        id: &DeploymentId,
-        output: Output,
-        site: Option<&SiteId>,
-        page: &Page<DeviceKey>,
-    ) -> Option<DeploymentAnswer> {
+    /// The view of a deployment with the sites that are silent. None where there is no such view.
+    pub fn deployment_answer(&self, id: &DeploymentId) -> Option<DeploymentAnswer> {
         let number = *self.totals.deployment_numbers.get(id)?;
         let view = self.view_of(number)?;
-        let silent_sites = self.silent_sites(&site.cloned().into(), Some(number));
-        if output == Output::Summary {
-            return Some(DeploymentAnswer { view, silent_sites, devices: Vec::new(), next: None });
-        }
-        let at_site = |at: &SiteId| site.is_none_or(|site| site == at);
-        let devices = self.devices_after(at_site, page.after.as_ref(), Some(number));
-        let lines = devices.flat_map(|device| {
-            let row = device.rows.iter().find(|row| row.deployment == number);
-            row.and_then(|row| self.standing_line(device, row, output))
-        });
-        let (devices, next) = cut_page(lines, page.limit, |line| line.key.to_string());
-        Some(DeploymentAnswer { view, silent_sites, devices, next })
+        Some(DeploymentAnswer { view, silent_sites: self.silent_sites(&Sites::default(), Some(number)) })
     }
 
     /// The deployments that pass the query's `verdict` and `error`, each counted and judged at the query's sites alone.
@@ -182,14 +164,11 @@ impl Fleet {
     /// All about a device. None where there is no such device.
     pub fn device_answer(&self, key: &DeviceKey, output: Output) -> Option<DeviceAnswer> {
         let device = self.find(key)?;
-        let lines = device.rows.iter().filter_map(|row| self.standing_line(device, row, output));
-        let mut deployments: Vec<_> = lines.collect();
-        deployments.sort_by(|one, other| one.deployment.cmp(&other.deployment));
         let capabilities = device.state.capabilities.as_deref();
         Some(DeviceAnswer {
             as_of: self.as_of,
             device: self.line(device),
-            deployments,
+            deployments: self.lines_of(device, output),
             capabilities: capabilities.map(|capabilities| capabilities.properties()),
             labels: self.labels_shown(device),
             agent_version: capabilities.map(|capabilities| capabilities.agent_version.to_string()),
@@ -221,27 +200,6 @@ impl Fleet {
             let from = within.map_or(Unbounded, |after| Excluded(&after.device));
             let members = site.members.from(&self.devices, from);
             members.map(|number| &self.devices[number as usize])
-        })
-    }
-
-    /// None where nothing of the row is to be seen.
-    fn standing_line(&self, device: &Device, row: &Row, output: Output) -> Option<StandingLine> {
-        let context = device.state.context();
-        let counts = row.count_class(&context);
-        let (standing, scan) = (row.standing()?, RowCondition::of(row, counts)?);
-        Some(StandingLine {
-            key: self.key_of(device),
-            deployment: self.totals.deployment(row.deployment).id.clone(),
-            standing,
-            freshness: context.freshness,
-            last_heard_at: self.last_heard_at(device),
-            known: row.is_known(&context),
-            leaving: counts == CountClass::Leaving,
-            overdue: row.overdue().map(|deadline| deadline.fact.clone()),
-            target_generation: row.target,
-            message: message(&device.state, row, scan),
-            changed_at: row.changed_at(),
-            report: row.report.as_ref().map(|report| report.shown(output)),
         })
     }
 
@@ -340,11 +298,7 @@ impl Device {
     /// Whether any of its deployments counts for one of these codes.
     fn has_error(&self, codes: &BTreeSet<String>) -> bool {
         let context = self.state.context();
-        let mut shown = self.rows.iter().filter(|row| row.count_class(&context).shows_errors());
-        shown.any(|row| {
-            let report = row.report.as_ref();
-            report.is_some_and(|report| report.errors().iter().any(|error| codes.contains(error.code)))
-        })
+        self.rows.iter().any(|row| row.has_error(row.count_class(&context), |code| codes.contains(code)))
     }
 
     /// Whether it should run a deployment and has not installed it.

@@ -74,6 +74,8 @@ impl Fleet {
             (apps, targets) = (lines.apps, lines.targets);
         }
         let (rollup, hub) = (whole.rollup, whole.hub);
+        // Every report moves `report` without a change of any standing, so no notice has it.
+        targets.iter_mut().for_each(|line| line.report = None);
         if query.output == Output::All {
             let all = rollup.targets + rollup.leaving + rollup.superseded;
             omitted.targets = all.saturating_sub(targets.len() as u64);

@@ -261,6 +261,17 @@ impl Fleet {
         true
     }
 
+    /// The deployments of a device in order, as brief lines with the last report of that output level.
+    pub(super) fn lines_of(&self, device: &Device, output: Output) -> Vec<TargetStatus> {
+        let all = Filter::default();
+        let shown = self.rows_in_order(device).into_iter().filter_map(|row| all.find(self, device, row));
+        let line = |found: FilteredRow<'_>| {
+            let report = found.row.report.as_ref().map(|report| report.shown(output));
+            TargetStatus { report, ..found.line(&all, Output::Brief, None) }
+        };
+        shown.map(line).collect()
+    }
+
     fn rows_in_order<'a>(&'a self, device: &'a Device) -> Vec<&'a Row> {
         let mut rows: Vec<_> = device.rows.iter().collect();
         rows.sort_unstable_by_key(|row| &self.totals.deployment(row.deployment).id);

@@ -1,9 +1,9 @@
 //! A deployment on a device as rollouts read it: from a line of a view, or from the fold without building such a line.
 
 use muster_contract::fact::{DeadlineFact, DeadlineKind};
-use muster_contract::query::StandingLine;
 use muster_contract::retry::Retry;
 use muster_contract::rollout::Deadlines;
+use muster_contract::status::TargetStatus;
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{Generation, Timestamp};
 
@@ -47,8 +47,8 @@ impl Line<'_> {
     }
 }
 
-impl<'a> From<&'a StandingLine> for Line<'a> {
-    fn from(line: &'a StandingLine) -> Self {
+impl<'a> From<&'a TargetStatus> for Line<'a> {
+    fn from(line: &'a TargetStatus) -> Self {
         Self {
             standing: line.standing,
             freshness: line.freshness,
@@ -58,7 +58,7 @@ impl<'a> From<&'a StandingLine> for Line<'a> {
             changed_at: line.changed_at,
             last_heard_at: line.last_heard_at,
             retries: line.report.as_ref().map_or(&[], |report| &report.retries),
-            overdue: line.overdue.as_ref().map(missed),
+            overdue: line.deadline.as_ref().map(missed),
         }
     }
 }

@@ -187,11 +187,11 @@ fn later(time: Timestamp, by: Duration) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::query::StandingLine;
     use muster_contract::rollout::TargetsAnswer;
     use serde_json::{Value, json};
 
     use super::super::progress;
+    use super::super::tests::line_of;
     use super::*;
 
     const START: Timestamp = Timestamp::constant(1_000_000, 0);
@@ -205,13 +205,14 @@ mod tests {
         let targets: Vec<_> = (0..devices).map(target).collect();
         let answer = json!({ "revision": "c1", "rollouts": { "f": document }, "targets": targets });
         let answer: TargetsAnswer = serde_json::from_value(answer).unwrap();
-        let line = |(at, heard): (usize, &&str)| -> StandingLine {
-            let line = json!({
-                "site": "s", "device": format!("d{at}"), "deployment": "web", "standing": "waiting",
-                "freshness": if heard.is_empty() { "never" } else { "stale" }, "known": true,
-                "lastHeardAt": if heard.is_empty() { Value::Null } else { json!(heard) },
-            });
-            serde_json::from_value(line).unwrap()
+        let line = |(at, heard): (usize, &&str)| {
+            line_of(
+                &format!("s/d{at}").parse().unwrap(),
+                &json!({
+                    "freshness": if heard.is_empty() { "never" } else { "stale" },
+                    "lastHeardAt": if heard.is_empty() { Value::Null } else { json!(heard) },
+                }),
+            )
         };
         let lines = silent.iter().enumerate().map(line);
         let of_devices = lines.map(|line| (line.key.clone(), line)).collect();

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
-use muster_contract::query::StandingLine;
 use muster_contract::rollout::{
     CheckRequest, Deadlines, GateEvidence, Retries, Rollout, RolloutPhase, RolloutRecord, RolloutTarget,
     TargetsAnswer,
 };
+use muster_contract::status::TargetStatus;
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp, WaveName};
 use serde::Serialize;
@@ -88,7 +88,7 @@ pub struct Lines {
     /// The last sequence, if their pages are of several.
     pub ledger_through: Option<u64>,
     /// The line of each device.
-    pub of_devices: BTreeMap<DeviceKey, StandingLine>,
+    pub of_devices: BTreeMap<DeviceKey, TargetStatus>,
 }
 
 impl Lines {
@@ -334,6 +334,7 @@ fn tries_again(line: &Line<'_>, retries: Option<&Retries>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::line_of;
     use super::*;
 
     fn target() -> RolloutTarget {
@@ -350,35 +351,25 @@ mod tests {
         }
     }
 
-    fn line(standing: Standing) -> StandingLine {
-        StandingLine {
-            key: "a/one".parse().unwrap(),
-            deployment: "web".parse().unwrap(),
-            standing,
-            freshness: Freshness::Fresh,
-            last_heard_at: None,
-            known: true,
-            leaving: false,
-            overdue: None,
-            target_generation: Generation::new(7),
-            message: String::new(),
-            changed_at: Some(Timestamp::UNIX_EPOCH),
-            report: None,
-        }
+    fn line(standing: Standing) -> TargetStatus {
+        let fields = serde_json::json!({
+            "standing": standing, "targetGeneration": 7, "changedAt": Timestamp::UNIX_EPOCH,
+        });
+        line_of(&"a/one".parse().unwrap(), &fields)
     }
 
     #[test]
     fn only_a_heard_and_known_device_confirms_a_content_or_fails_it() {
-        let of = |line: &StandingLine| Known::of(&target(), Some(&Line::from(line)), None);
+        let of = |line: &TargetStatus| Known::of(&target(), Some(&Line::from(line)), None);
         let installed = line(Standing::Installed);
         assert_eq!(of(&installed), Known::Confirmed);
         assert_eq!(of(&line(Standing::Failed)), Known::Failed);
         assert_eq!(of(&line(Standing::Installing)), Known::UnderWay);
         for standing in [Standing::Installed, Standing::Failed] {
-            let silent = StandingLine { freshness: Freshness::Stale, ..line(standing) };
+            let silent = TargetStatus { freshness: Freshness::Stale, ..line(standing) };
             assert_eq!(of(&silent), Known::NotHeard, "{standing:?}");
             assert_eq!(
-                of(&StandingLine { known: false, ..line(standing) }),
+                of(&TargetStatus { known: false, ..line(standing) }),
                 Known::ReportsMissing,
                 "{standing:?}"
             );
@@ -387,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_line_about_an_older_content_says_nothing_of_this_one() {
-        let older = StandingLine { target_generation: Generation::new(6), ..line(Standing::Installed) };
+        let older = TargetStatus { target_generation: Generation::new(6), ..line(Standing::Installed) };
         let older = Line::from(&older);
         assert_eq!(Known::of(&target(), Some(&older), None), Known::NotInLedger);
         assert_eq!(Known::of(&target(), None, None), Known::NotInLedger);
@@ -406,12 +397,12 @@ mod tests {
             decisions: Vec::new(),
             next: None,
         };
-        let why = |line: StandingLine| {
+        let why = |line: TargetStatus| {
             let of_devices = [(line.key.clone(), line)].into();
             let lines = Lines { ledger_seq: 9, of_devices, ..Lines::default() };
             progress(&"web".parse().unwrap(), answer.clone(), &lines, Timestamp::UNIX_EPOCH)[0].why()
         };
-        let silent = StandingLine { freshness: Freshness::Stale, ..line(Standing::Installed) };
+        let silent = TargetStatus { freshness: Freshness::Stale, ..line(Standing::Installed) };
         assert_eq!(
             why(silent),
             "the gate behind wave first needs 1 of 1 confirmed and has lo=0 hi=1: 1 never heard (a/one)"
@@ -439,7 +430,7 @@ mod tests {
             });
             let report = Some(serde_json::from_value(report).unwrap());
             let retries: Option<Retries> = serde_json::from_value(retries).unwrap();
-            let failed = StandingLine { report, ..line(Standing::Failed) };
+            let failed = TargetStatus { report, ..line(Standing::Failed) };
             Known::of(&target(), Some(&Line::from(&failed)), retries.as_ref())
         };
         let any = || serde_json::json!({ "max": 2 });

@@ -12,12 +12,24 @@ use std::collections::BTreeSet;
 use muster_contract::canonical::Digest;
 use muster_contract::labels::Labels;
 use muster_contract::rollout::{Rollout, RolloutDecision, RolloutPhase, RolloutRecord, RolloutVerb};
+use muster_contract::status::TargetStatus;
 use muster_contract::{DeviceKey, RequestedBy, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::clock::RolloutClock;
 use super::*;
+
+/// A line of `web` on a device, fresh and known, with these fields.
+pub(super) fn line_of(key: &DeviceKey, fields: &Value) -> TargetStatus {
+    let mut line = json!({
+        "site": key.site, "device": key.device, "deployment": "web", "standing": "waiting", "freshness": "fresh",
+        "known": true, "kstatus": "NotFound", "strategy": "Apply", "actuation": "Pending", "reconcile": "Pending",
+        "message": "", "components": [],
+    });
+    line.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    serde_json::from_value(line).unwrap()
+}
 
 fn rollout(waves: Value) -> Rollout {
     let document = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": waves });

@@ -486,6 +486,10 @@ fn without_positions(value: &mut serde_json::Value) {
             object.remove("ledgerSeq");
             // By which desired state a target was first known.
             object.remove("changedAt");
+            if object.get("leaving").is_some_and(serde_json::Value::is_boolean) {
+                // A hub that reads the removal before the first report does not know of which application it was.
+                object.remove("app");
+            }
             object.values_mut().for_each(without_positions);
         }
         serde_json::Value::Array(items) => items.iter_mut().for_each(without_positions),

@@ -60,6 +60,13 @@ impl World {
         all
     }
 
+    /// The codes of the errors of a target that count.
+    pub(crate) fn error_codes(&self, device: &DeviceKey, deployment: &DeploymentId) -> BTreeSet<String> {
+        let own = |pair: &&Pair| pair.device == *device && pair.deployment == *deployment && pair.is_target;
+        let own: Vec<&Pair> = self.pairs.iter().filter(own).collect();
+        errors::errors(&own).into_iter().map(|error| error.code).collect()
+    }
+
     /// When a standing of a device changed last, when it was heard last, and whether it has any standing.
     pub(crate) fn line_of(&self, device: &DeviceKey) -> (Option<Timestamp>, Option<Timestamp>, bool) {
         let changed = self.changed_at(&|key, _| key == device);

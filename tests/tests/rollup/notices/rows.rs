@@ -283,6 +283,19 @@ async fn n06_a_change_elsewhere_tells_nothing() {
     assert_eq!(db.newest().await.unwrap().number, 2);
 }
 
+/// An answer as a notice shows it: a notice is about changes, and to read a report is none.
+fn without_reports(mut answer: Value) -> Value {
+    match &mut answer {
+        Value::Object(fields) => {
+            fields.remove("report");
+            fields.values_mut().for_each(|field| *field = without_reports(field.take()));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = without_reports(item.take())),
+        _ => {}
+    }
+    answer
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn n07_the_first_notice_is_the_present() {
     let stage = Stage::start().await;
@@ -291,14 +304,14 @@ async fn n07_the_first_notice_is_the_present() {
     assert_eq!((notice.event, notice.since, notice.changes.len()), (NoticeEvent::Present, None, 0));
     let state = notice.state.unwrap();
     let query = Query { id: Some("web".parse().unwrap()), ..Query::default() };
-    let answer = stage.hub.ask("deployment", &query).await;
+    let answer = without_reports(stage.hub.ask("deployment", &query).await);
     assert_eq!(serde_json::to_value(&state.view).unwrap(), answer["view"]);
     let asked = stage.hub.bus.request(
         "muster.query.status",
         bytes::Bytes::from_static(br#"{"id":"web","output":"all"}"#),
         crate::PATIENCE,
     );
-    let asked: Value = serde_json::from_slice(&asked.await.unwrap()).unwrap();
+    let asked = without_reports(serde_json::from_slice(&asked.await.unwrap()).unwrap());
     for part in ["rollup", "apps", "targets"] {
         assert_eq!(serde_json::to_value(&state).unwrap()[part], asked[part], "{part}");
     }

@@ -2,7 +2,8 @@
 
 use muster_contract::Timestamp;
 use muster_contract::incident::HubIncident;
-use muster_contract::query::{DeploymentAnswer, StandingLine};
+use muster_contract::query::DeploymentAnswer;
+use muster_contract::status::{StatusAnswer, TargetStatus};
 
 use super::{Listing, is_found, known};
 use crate::names::ShownNames;
@@ -27,7 +28,7 @@ pub(super) fn page(
 ) -> Listing {
     let frame = Frame { now, then: None, width: Some(width) };
     known(content, now, |content| match content {
-        Content::Deployment(answer) => deployment(answer, filter, frame),
+        Content::Deployment(answer) => deployment(&answer.0, &answer.1, filter, frame),
         Content::Why(answer) => {
             let hub = render::hearing::lines(&answer.hub, now);
             let mut shown = answer.clone();
@@ -71,17 +72,17 @@ fn clean_line(line: &str) -> String {
     format!("{:width$}{}", "", clean(words), width = line.len() - words.len())
 }
 
-fn deployment(answer: &DeploymentAnswer, filter: &str, frame: Frame) -> Listing {
-    let text = |line: &StandingLine| {
+fn deployment(answer: &DeploymentAnswer, status: &StatusAnswer, filter: &str, frame: Frame) -> Listing {
+    let text = |line: &TargetStatus| {
         format!("{} {} {}", line.key, line.standing.as_str(), freshness(line.freshness))
     };
-    let found: Vec<_> = answer.devices.iter().filter(|line| is_found(&text(line), filter)).collect();
+    let found: Vec<_> = status.targets.iter().filter(|line| is_found(&text(line), filter)).collect();
     let targets = found.iter().map(|line| Target::Device(line.key.clone())).collect();
-    let total = answer.devices.len();
+    let total = status.targets.len();
     let width = frame.width.unwrap_or(usize::MAX);
     let listing = Listing::table(standing_rows(found, frame), targets, total, width);
     let all = answer.view.targets + answer.view.leaving;
-    let omitted = if answer.next.is_some() { all.saturating_sub(total as u64) } else { 0 };
+    let omitted = if status.next.is_some() { all.saturating_sub(total as u64) } else { 0 };
     let empty =
         if total == 0 { "No device should run it, and none still has it.".to_owned() } else { listing.empty };
     Listing { head: head(answer, frame.now), omitted, empty, ..listing }

@@ -25,7 +25,7 @@ pub(crate) const SITES: &[Param] = &[param("site", Kind::List, "Only this site; 
 /// Filter by one site.
 pub(crate) const SITE: &[Param] = &[param("site", Kind::Text, "Only this site")];
 /// The depth of an answer.
-pub(crate) const OUTPUT: &[Param] = &[param("output", Kind::Text, "summary, all or detail")];
+pub(crate) const OUTPUT: &[Param] = &[param("output", Kind::Text, "summary, brief, all or detail")];
 /// Filters of deployments.
 pub(crate) const DEPLOYMENTS: &[Param] = &[
     param("verdict", Kind::Words, "Only deployments with one of these verdicts, such as failing,overdue"),
@@ -47,6 +47,12 @@ pub(crate) const STATUS: &[Param] = &[
     param("component", Kind::List, "Only this component; may be repeated"),
     Param { name: "axis", field: "status", kind: Kind::Text, about: "deployed or ready" },
     param("generation", Kind::Number, "As of this generation of the only device named"),
+];
+/// Filters of targets.
+pub(crate) const ROWS: &[Param] = &[
+    param("standing", Kind::Words, "Only targets of these standings, such as failed,outdated"),
+    param("freshness", Kind::Words, "Only on devices that are fresh, stale or never heard"),
+    param("error", Kind::List, "Only with an error of this code; may be repeated"),
 ];
 /// The subject of an explanation.
 pub(crate) const WHY: &[Param] = &[

@@ -23,7 +23,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::filters::{
     AFTER, CAPABILITIES, CHANGES, DEPLOYMENTS, DEVICES, DIFF, INSTANCES, NODES, OF_DEPLOYMENT, OPERATIONS,
-    OUTPUT, PAGES, PLANS, QUARANTINE, SELECT, SITE, SITES, STATUS, WHEN, WHY,
+    OUTPUT, PAGES, PLANS, QUARANTINE, ROWS, SELECT, SITE, SITES, STATUS, WHEN, WHY,
 };
 use super::params::Param;
 
@@ -153,18 +153,18 @@ pub(crate) static ROUTES: &[Route] = &[
     route(
         "/deployments/{id}",
         Source::Query("deployment"),
-        &[SITE, OUTPUT, WHEN, PAGES, AFTER],
+        &[WHEN],
         of::<DeploymentAnswer>,
         "One deployment",
     ),
     Route {
-        fixed: &[("output", "all")],
+        fixed: &[("output", "brief")],
         ..route(
             "/deployments/{id}/devices",
-            Source::Query("deployment"),
-            &[SITE, OUTPUT, WHEN, PAGES, AFTER],
-            of::<DeploymentAnswer>,
-            "One deployment with a line for each device",
+            Source::Query("status"),
+            &[SITES, ROWS, OUTPUT, WHEN, PAGES, AFTER],
+            of::<StatusAnswer>,
+            "The status of one deployment with a line for each device",
         )
     },
     route(
@@ -195,7 +195,7 @@ pub(crate) static ROUTES: &[Route] = &[
     route(
         "/status",
         Source::Query("status"),
-        &[STATUS, SITES, OUTPUT, WHEN, PAGES, AFTER],
+        &[STATUS, SITES, ROWS, OUTPUT, WHEN, PAGES, AFTER],
         of::<StatusAnswer>,
         "Status after filters, with both axes",
     ),

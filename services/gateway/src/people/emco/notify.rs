@@ -24,7 +24,7 @@ pub(crate) async fn read(watched: &WatchedStatus, people: &People) -> Result<Opt
     let _permit = people.gathers.acquire().await.ok();
     let answer = match output {
         Output::Summary => all(&people.hub, &query, None).await,
-        Output::All | Output::Detail => gathered(&people.hub, query, Some(TARGETS_MAX)).await,
+        Output::Brief | Output::All | Output::Detail => gathered(&people.hub, query, Some(TARGETS_MAX)).await,
     };
     let answer = match answer {
         Ok(answer) => answer,

@@ -6,7 +6,8 @@ use axum::extract::{RawPathParams, RawQuery, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use muster_client::ask::understood;
-use muster_contract::query::{DeploymentAnswer, StandingLine};
+use muster_contract::query::DeploymentAnswer;
+use muster_contract::status::{StatusAnswer, TargetStatus};
 use muster_contract::view::{DeploymentView, Freshness, Standing};
 use muster_contract::why::{Because, RefusedTargets, WhyAnswer};
 use muster_contract::{DeploymentId, Timestamp};
@@ -24,8 +25,6 @@ use crate::problem::Problem;
 
 /// Rows of a page of devices.
 const ROWS_MAX: usize = 100;
-/// Rows that one answer is asked for while rows are filtered.
-const STEP_ROWS: usize = 1000;
 /// Answers that are read for one page at most: the fleet has at most 100,000 devices of one deployment.
 const STEPS_MAX: usize = 100;
 /// Standings shown beside a verdict.
@@ -135,7 +134,7 @@ fn truth(view: &DeploymentView, now: Timestamp) -> Markup {
                 @if let Some(at) = view.changed_at { span { "changed " (ago(at, now)) } }
                 a href={ "/rollouts/" (encoded(id.as_str())) } { "rollout" }
                 a href={ "/changes?since=1h&deployment=" (encoded(id.as_str())) } { "changes of the last hour" }
-                (cli(&format!("muster status {id} --output all")))
+                (cli(&format!("muster status {id} --output brief")))
             }
         }
     }
@@ -276,12 +275,11 @@ pub(super) async fn devices(
     let now = people.clock.now();
     let (question, then) = question(&id, &values, now)?;
     let filter = Filter::read(&values)?;
+    let view = people.hub.history("deployment", &question).await?;
+    let DeploymentAnswer { view, .. } = understood(&view)?;
     let found = filter.lines(&people, question, values.get("after")).await?;
-    let total = filter.total(&found.view);
-    let mut command = format!("muster status {id} --output all");
-    if let Some(site) = values.get("site") {
-        command = format!("muster status {id} --site {site} --output all");
-    }
+    let total = filter.total(&view);
+    let command = filter.command(&id);
     let rows = html! {
         (filter.form(&values))
         @if found.lines.is_empty() { (none("No device passes the filters.")) } @else { (table(&found.lines, &id, then.unwrap_or(now))) }
@@ -291,7 +289,7 @@ pub(super) async fn devices(
         p.crumbs { a href="/" { "Fleet" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (id) } " / devices" }
         div.truth {
             h1 { "Devices of " (id) }
-            div.meta { span { "as of ledger " (number(found.view.as_of.ledger_seq)) ", " (second(found.view.as_of.at)) } }
+            div.meta { span { "as of ledger " (number(view.as_of.ledger_seq)) ", " (second(view.as_of.at)) } }
         }
         (panel(html! { (filter.words()) }, html! { @if let Some(total) = total { (number(total)) " in all" } }, Some(&command), rows))
     };
@@ -300,8 +298,7 @@ pub(super) async fn devices(
 
 /// Rows of a list of devices, and where it goes on.
 struct Found {
-    view: DeploymentView,
-    lines: Vec<StandingLine>,
+    lines: Vec<TargetStatus>,
     next: Option<String>,
 }
 
@@ -330,12 +327,6 @@ impl Filter {
         })
     }
 
-    /// A target that passes. A device that the deployment is leaving is none.
-    fn passes(&self, line: &StandingLine) -> bool {
-        self.standing.is_none_or(|standing| standing == line.standing && !line.leaving)
-            && self.freshness.is_none_or(|freshness| freshness == line.freshness)
-    }
-
     /// How many pass, where the view counts that.
     fn total(&self, view: &DeploymentView) -> Option<u64> {
         let of = |standing: Standing| {
@@ -353,26 +344,33 @@ impl Filter {
         mut question: Map<String, Value>,
         after: Option<&str>,
     ) -> Result<Found, Problem> {
-        let is_filtered = self.standing.is_some() || self.freshness.is_some();
-        let step = if is_filtered { STEP_ROWS } else { ROWS_MAX };
-        question.extend([("output".to_owned(), json!("all")), ("limit".to_owned(), json!(step))]);
-        question.extend(self.site.as_ref().map(|site| ("site".to_owned(), json!(site))));
+        question.insert("output".to_owned(), json!("brief"));
+        question.extend(self.standing.map(|standing| ("standing".to_owned(), json!([standing]))));
+        question.extend(self.freshness.map(|freshness| ("freshness".to_owned(), json!([freshness]))));
+        question.extend(self.site.as_ref().map(|site| ("site".to_owned(), json!([site]))));
         question.extend(after.map(|after| ("after".to_owned(), json!(after))));
-        let mut lines: Vec<StandingLine> = Vec::new();
+        let mut lines: Vec<TargetStatus> = Vec::new();
         for _ in 0..STEPS_MAX {
-            let answer: DeploymentAnswer = understood(&people.hub.history("deployment", &question).await?)?;
-            lines.extend(answer.devices.into_iter().filter(|line| self.passes(line)));
-            if lines.len() > ROWS_MAX {
-                lines.truncate(ROWS_MAX);
-                let next = lines.last().map(|line| line.key.to_string());
-                return Ok(Found { view: answer.view, lines, next });
-            }
+            question.insert("limit".to_owned(), json!(ROWS_MAX - lines.len()));
+            let answer: StatusAnswer = understood(&people.hub.history("status", &question).await?)?;
+            lines.extend(answer.targets);
             match answer.next {
                 Some(next) if lines.len() < ROWS_MAX => question.insert("after".to_owned(), json!(next)),
-                next => return Ok(Found { view: answer.view, lines, next }),
+                next => return Ok(Found { lines, next }),
             };
         }
         Err(Problem::passing(axum::http::StatusCode::SERVICE_UNAVAILABLE, "the list of devices does not end"))
+    }
+
+    /// The command that lists the same.
+    fn command(&self, id: &DeploymentId) -> String {
+        let flags = [
+            ("standing", self.standing.map(|standing| standing.as_str().to_owned())),
+            ("freshness", self.freshness.map(|freshness| freshness_word(freshness).to_owned())),
+            ("site", self.site.clone()),
+        ];
+        let flags = flags.into_iter().filter_map(|(flag, value)| Some(format!(" --{flag} {}", value?)));
+        format!("muster status {id} --output brief{}", flags.collect::<String>())
     }
 
     fn words(&self) -> String {
@@ -407,7 +405,7 @@ impl Filter {
     }
 }
 
-fn table(lines: &[StandingLine], id: &DeploymentId, now: Timestamp) -> Markup {
+fn table(lines: &[TargetStatus], id: &DeploymentId, now: Timestamp) -> Markup {
     html! {
         table {
             thead { tr { th { "Device" } th { "Standing" } th { "Reason" } th.right { "Heard" } th.right { "Changed" } } }
@@ -417,7 +415,7 @@ fn table(lines: &[StandingLine], id: &DeploymentId, now: Timestamp) -> Markup {
                     td {
                         (standing(line.standing, line.freshness))
                         @if !line.known { " " span.tag.old { "? not known" } }
-                        @if line.overdue.is_some() { " " span.tag.bad { "\u{29d6} overdue" } }
+                        @if line.overdue { " " span.tag.bad { "\u{29d6} overdue" } }
                         @if line.leaving { " " span.tag.wait { "leaving" } }
                     }
                     td { (line.message) " " a href={ "/deployments/" (encoded(id.as_str())) "/why?device=" (encoded(&line.key.to_string())) } { "why" } }

@@ -6,7 +6,8 @@ use axum::response::Response;
 use maud::{Markup, html};
 use muster_client::ask::understood;
 use muster_contract::Timestamp;
-use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer, StandingLine};
+use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer};
+use muster_contract::status::TargetStatus;
 use serde_json::{Value, json};
 
 use super::frame::{Frame, ProblemPage};
@@ -174,7 +175,7 @@ pub(super) async fn page(
     Ok(Frame::live(key.to_string(), "Devices").at(then).answer(&people, &content))
 }
 
-fn deployment(line: &StandingLine, now: Timestamp) -> Markup {
+fn deployment(line: &TargetStatus, now: Timestamp) -> Markup {
     let id = encoded(line.deployment.as_str());
     html! {
         div.head {
@@ -182,7 +183,7 @@ fn deployment(line: &StandingLine, now: Timestamp) -> Markup {
             span {
                 (standing(line.standing, line.freshness))
                 @if !line.known { " " span.tag.old { "? not known" } }
-                @if line.overdue.is_some() { " " span.tag.bad { "\u{29d6} overdue" } }
+                @if line.overdue { " " span.tag.bad { "\u{29d6} overdue" } }
                 " " a href={ "/deployments/" (id) "/why?device=" (encoded(&line.key.to_string())) } { "why" }
             }
         }

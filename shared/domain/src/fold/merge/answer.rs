@@ -20,7 +20,7 @@ impl Merge {
         let view = self.deployment_view(id)?;
         let counts = self.hubs.values().filter_map(|hub| hub.deployments.get(id));
         let silent_sites = silent(counts.map(|counts| &counts.silent_sites));
-        Some(DeploymentAnswer { view, silent_sites, devices: Vec::new(), next: None })
+        Some(DeploymentAnswer { view, silent_sites })
     }
 
     /// The views of the deployments that pass the query's `verdict` and `error`.

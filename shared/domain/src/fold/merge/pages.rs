@@ -6,7 +6,7 @@
 
 use muster_contract::DeviceKey;
 use muster_contract::history::DeviceChange;
-use muster_contract::query::{DeviceLine, StandingLine};
+use muster_contract::query::DeviceLine;
 use muster_contract::status::TargetStatus;
 use muster_contract::why::Because;
 
@@ -21,13 +21,6 @@ pub trait SortedRow {
 }
 
 impl SortedRow for DeviceLine {
-    type SortKey = DeviceKey;
-    fn sort_key(&self) -> DeviceKey {
-        self.key.clone()
-    }
-}
-
-impl SortedRow for StandingLine {
     type SortKey = DeviceKey;
     fn sort_key(&self) -> DeviceKey {
         self.key.clone()

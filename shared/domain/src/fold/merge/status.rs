@@ -80,6 +80,10 @@ impl<'q> StatusSum<'q> {
         let whole = kept || (query.after.is_none() && end.is_none());
         let total = rollup.targets + rollup.leaving + rollup.superseded;
         let lines = if shown == Output::Summary { &[] } else { lines };
+        let shown_line = |line: &TargetStatus| match shown {
+            Output::Brief => TargetStatus { components: Vec::new(), ..line.clone() },
+            _ => line.clone(),
+        };
         let mut answer = StatusAnswer {
             as_of: merge.as_of(),
             deployment: query.id.clone(),
@@ -91,7 +95,7 @@ impl<'q> StatusSum<'q> {
             apps: apps_of(lines, query.status),
             manifests: self.manifests_of(lines),
             manifests_left_out: 0,
-            targets: lines.to_vec(),
+            targets: lines.iter().map(shown_line).collect(),
             total: whole.then_some(total),
             next: end.map(|end| end.to_string()),
         };

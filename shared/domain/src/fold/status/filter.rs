@@ -7,7 +7,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use muster_contract::limits::FILTER_VALUES_MAX;
 use muster_contract::near::{did_you_mean, near};
 use muster_contract::status::StatusQuery;
-use muster_contract::view::{Standing, Verdict};
+use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId, Timestamp};
 
 use super::super::app_spec::AppSpec;
@@ -23,12 +23,16 @@ use super::{StatusCursor, StatusRefusal};
 const COMPARED_MAX: usize = 2_000;
 
 /// A question's filters, with all names resolved.
+#[derive(Default)]
 pub(super) struct Filter<'q> {
     pub(super) deployment: Option<u32>,
     apps: BTreeSet<&'q str>,
     pub(super) sites: BTreeSet<&'q SiteId>,
     devices: BTreeSet<&'q DeviceKey>,
     components: BTreeSet<&'q ComponentName>,
+    standings: BTreeSet<Standing>,
+    freshness: BTreeSet<Freshness>,
+    errors: BTreeSet<&'q str>,
     generation: Option<Generation>,
 }
 
@@ -76,6 +80,9 @@ impl Fleet {
             sites: site.iter().collect(),
             devices: device.iter().map(|path| &path.0).collect(),
             components: component.iter().collect(),
+            standings: query.standing.clone(),
+            freshness: query.freshness.clone(),
+            errors: query.error.iter().map(String::as_str).collect(),
             generation: query.generation,
         })
     }
@@ -182,7 +189,21 @@ impl<'q> Filter<'q> {
     /// True where sites are all that is filtered by: counts are kept of exactly what passes.
     pub(super) fn is_of_places(&self) -> bool {
         let Self { apps, devices, components, generation, .. } = self;
-        apps.is_empty() && devices.is_empty() && components.is_empty() && generation.is_none()
+        let is_of_any = apps.is_empty() && self.is_of_any_row();
+        is_of_any && devices.is_empty() && components.is_empty() && generation.is_none()
+    }
+
+    /// True where no row is left out for what it shows.
+    fn is_of_any_row(&self) -> bool {
+        self.standings.is_empty() && self.freshness.is_empty() && self.errors.is_empty()
+    }
+
+    /// Whether a row shows what the question names.
+    fn shows(&self, row: &Row, class: CountClass, freshness: Freshness) -> bool {
+        let is_wanted = |class| matches!(class, CountClass::Target { standing, .. } if self.standings.contains(&standing));
+        (self.standings.is_empty() || is_wanted(class))
+            && (self.freshness.is_empty() || self.freshness.contains(&freshness))
+            && (self.errors.is_empty() || row.has_error(class, |code| self.errors.contains(code)))
     }
 
     /// True where a deployment is named, and sites.
@@ -279,6 +300,9 @@ impl<'q> Filter<'q> {
         let context = device.state.context();
         let (age, class) = self.as_of_generation(row, row.count_class(&context), &context);
         let scan = RowCondition::of(row, class)?;
+        if !self.shows(row, class, context.freshness) {
+            return None;
+        }
         let spec = fleet.totals.specs.get(row.spec);
         let app = spec.map(|spec| &*spec.application);
         if !self.apps.is_empty() && !app.is_some_and(|app| self.apps.contains(app)) {
@@ -336,6 +360,14 @@ impl<'q> Filter<'q> {
             missing: context.missing,
         };
         (Age::Reported, then)
+    }
+}
+
+impl Row {
+    /// Whether an error of it counts and has one of the wanted codes.
+    pub(in crate::fold) fn has_error(&self, class: CountClass, is_wanted: impl Fn(&str) -> bool) -> bool {
+        let report = self.report.as_ref().filter(|_| class.shows_errors());
+        report.is_some_and(|report| report.errors().iter().any(|error| is_wanted(error.code)))
     }
 }
 

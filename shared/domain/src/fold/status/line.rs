@@ -45,6 +45,10 @@ impl FilteredRow<'_> {
             known: row.is_known(&device.context()),
             leaving: row.target.is_none(),
             overdue: self.look_of_age().overdue,
+            deadline: row
+                .overdue()
+                .filter(|_| self.look_of_age().overdue)
+                .map(|deadline| deadline.fact.clone()),
             retry: report.and_then(Report::worst_retry).map(Retry::summary).filter(|_| self.age == Age::Now),
             superseded: self.age != Age::Now,
             target_generation: row.target,
@@ -58,8 +62,8 @@ impl FilteredRow<'_> {
             ),
             message: self.message(),
             changed_at: self.changed_at(),
-            components: filter.parts(self).map(|part| self.component(&part, axis)).collect(),
-            report: report.filter(|_| output == Output::Detail).map(|report| report.shown(output)),
+            components: self.components(filter, output, axis),
+            report: report.map(|report| report.shown(output)),
             digest: None,
             source: None,
         }
@@ -102,6 +106,13 @@ impl FilteredRow<'_> {
     fn ready_status(&self, axes: &Axes) -> Option<Ready> {
         let status = axes.ready_status();
         (status != Ready::Empty).then_some(status)
+    }
+
+    fn components(&self, filter: &Filter<'_>, output: Output, axis: Option<Axis>) -> Vec<ComponentLine> {
+        if output < Output::All {
+            return Vec::new();
+        }
+        filter.parts(self).map(|part| self.component(&part, axis)).collect()
     }
 
     fn component(&self, part: &ComponentCondition<'_>, axis: Option<Axis>) -> ComponentLine {

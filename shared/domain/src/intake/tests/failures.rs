@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use muster_contract::query::{Output, StandingLine};
+use muster_contract::query::Output;
 use muster_contract::status::{StatusQuery, TargetStatus};
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{Bounds, Freshness, Standing, Verdict};
 use proptest::prelude::*;
 
 use super::*;
-use crate::fold::{Fleet, Page, Position};
+use crate::fold::{Fleet, Position};
 
 const HOUR: i64 = 60 * 60;
 
@@ -34,14 +34,11 @@ fn wish(hub: &mut Hub, key: &DeviceKey, wanted: &DesiredState) {
     hub.ledger.push((LedgerSubject::Desired(key.clone()), Fact::Desired(wanted.clone()), hub.now));
 }
 
-/// The only line of `web`: in the answer about the deployment, and after filters.
-fn lines_of_web(hub: &Hub) -> (StandingLine, TargetStatus) {
-    let (fleet, web) = (folded(hub), "web".parse().unwrap());
-    let page = Page { after: None, limit: 10 };
-    let mut answer = fleet.deployment_answer(&web, Output::All, None, &page).unwrap();
-    let query = StatusQuery { id: Some(web), output: Output::All, ..StatusQuery::default() };
-    let mut told = fleet.status_answer(&query, None, 10).unwrap();
-    (answer.devices.remove(0), told.targets.remove(0))
+/// The only line of `web`.
+fn line_of_web(hub: &Hub) -> TargetStatus {
+    let id = Some("web".parse().unwrap());
+    let query = StatusQuery { id, output: Output::Brief, ..StatusQuery::default() };
+    folded(hub).status_answer(&query, None, 10).unwrap().targets.remove(0)
 }
 
 /// The digests of all views that follow from LEDGER.
@@ -79,19 +76,16 @@ fn m01_two_hours_of_silence_after_a_success_are_never_plain_green() {
             assert_eq!(view.converged, Bounds { lo: 0, hi: 1 }, "certain of none");
             assert_eq!(answer.device.last_heard_at, Some(dark_since), "the age is shown, and does not move");
             assert_eq!(answer.deployments[0].freshness, Freshness::Stale);
-            let (line, target) = lines_of_web(&hub);
+            let line = line_of_web(&hub);
             assert_eq!((line.freshness, line.last_heard_at), (Freshness::Stale, Some(dark_since)));
             assert_eq!(answer.deployments[0], line, "a device's own line says the same");
-            assert_eq!((target.freshness, target.last_heard_at), (Freshness::Stale, Some(dark_since)));
-            assert_eq!(target.message, "is installed; the device is silent");
+            assert_eq!(line.message, "is installed; the device is silent");
         }
     }
     hub.beat(1, 1, 0);
     hub.pass(1);
     assert_eq!(view(&hub).verdict, Verdict::Converged, "one heartbeat with nothing new is enough");
-    let (line, target) = lines_of_web(&hub);
-    let heard_again = (line.last_heard_at, target.last_heard_at);
-    assert!(heard_again.0 > Some(dark_since) && heard_again.0 == heard_again.1, "{heard_again:?}");
+    assert!(line_of_web(&hub).last_heard_at > Some(dark_since));
 }
 
 #[test]

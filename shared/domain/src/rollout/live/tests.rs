@@ -2,12 +2,13 @@
 
 use muster_contract::RequestedBy;
 use muster_contract::fact::DeadlineKind;
-use muster_contract::query::StandingLine;
 use muster_contract::rollout::{RolloutDecision, RolloutVerb, TargetsAnswer};
+use muster_contract::status::TargetStatus;
 use muster_contract::view::{Freshness, Standing};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::super::tests::line_of;
 use super::super::{Lines, WaveState, progress};
 use super::*;
 
@@ -33,7 +34,7 @@ fn policies() -> Vec<Value> {
 #[derive(Clone)]
 struct Whole {
     target: RolloutTarget,
-    line: Option<StandingLine>,
+    line: Option<TargetStatus>,
 }
 
 /// One change of the world.
@@ -167,7 +168,7 @@ impl World {
                 if let Some(line) = &mut self.whole[device].line {
                     let fact = json!({ "apiVersion": "muster/v1", "kind": "DeadlineFact", "generation": 1, "deadline": deadline,
                         "since": now, "limitSeconds": 1 });
-                    line.overdue = Some(serde_json::from_value(fact).unwrap());
+                    line.deadline = Some(serde_json::from_value(fact).unwrap());
                 }
             }
             Change::Decide(verb, wave) => self.decide(verb, wave),
@@ -193,12 +194,10 @@ impl World {
         let content = if is_wanted { digest("v2") } else { digest("v1") };
         (target.published, target.published_at) = (Some(content), Some(self.now));
         target.target_generation = Some(generation);
-        let fresh = json!({ "site": target.key.site, "device": target.key.device, "deployment": "web", "standing": "waiting",
-            "freshness": "fresh", "known": true });
-        let line = line.get_or_insert_with(|| serde_json::from_value(fresh).unwrap());
+        let line = line.get_or_insert_with(|| line_of(&target.key, &json!({})));
         (line.target_generation, line.standing, line.changed_at) =
             (Some(generation), Standing::Waiting, Some(self.now));
-        line.overdue = None;
+        line.deadline = None;
         let content = Content { is_wanted, generation: Some(generation), at: Some(self.now) };
         self.live.set_content(device, content, generation);
     }

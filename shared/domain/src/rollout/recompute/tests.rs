@@ -1,11 +1,10 @@
 //! Recomputed decisions: right ones, wrong ones, and those that cannot be recomputed.
 
-use muster_contract::Generation;
-use muster_contract::query::StandingLine;
 use muster_contract::rollout::{Approvals, Rollout};
-use muster_contract::view::{Freshness, Standing};
+use muster_contract::view::Standing;
 use serde_json::json;
 
+use super::super::tests::line_of;
 use super::*;
 
 const JUDGED: &str = "2026-11-26T03:00:00Z";
@@ -46,20 +45,14 @@ fn past(standing: Standing) -> PastLines {
     past.lines.ledger_seq = 9;
     for at in 0..4 {
         let key: DeviceKey = format!("a/d{at}").parse().unwrap();
-        let line = StandingLine {
-            key: key.clone(),
-            deployment: "web".parse().unwrap(),
-            standing: if at == 0 { standing } else { Standing::Installed },
-            freshness: Freshness::Fresh,
-            last_heard_at: None,
-            known: true,
-            leaving: false,
-            overdue: None,
-            target_generation: Generation::new(if at == 0 { 2 } else { 1 }),
-            message: String::new(),
-            changed_at: Some(Timestamp::UNIX_EPOCH),
-            report: None,
-        };
+        let line = line_of(
+            &key,
+            &json!({
+                "standing": if at == 0 { standing } else { Standing::Installed },
+                "targetGeneration": if at == 0 { 2 } else { 1 },
+                "changedAt": Timestamp::UNIX_EPOCH,
+            }),
+        );
         past.lines.of_devices.insert(key.clone(), line);
         let older = Digest::of_bytes(b"v1");
         past.contents.insert(key, if at == 0 { content() } else { older });

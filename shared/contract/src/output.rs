@@ -1,0 +1,55 @@
+//! How much an answer shows, and the last report that its lines show. It knows neither questions nor answers.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Epoch, Generation, Seq};
+use crate::limits::RETRIES_MAX;
+use crate::retry::Retry;
+use crate::state::{ComponentStatus, DeploymentStatus, State};
+
+/// How much an answer shows. Each level has all of those before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Output {
+    /// Counts alone.
+    #[default]
+    Summary,
+    /// And a line for each target.
+    Brief,
+    /// And its components.
+    All,
+    /// And the last report whole, and what shall run.
+    Detail,
+}
+
+/// The last report of a deployment on a device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastReport {
+    /// The state reported.
+    pub state: State,
+    /// The generation it is about.
+    pub generation: Generation,
+    /// When the device saw it, by its own clock.
+    pub observed_at: Timestamp,
+    /// When the hub took it in.
+    pub received_at: Timestamp,
+    /// Which report it is.
+    pub epoch: Epoch,
+    /// Which report it is.
+    pub seq: Seq,
+    /// Where LEDGER holds it.
+    pub ledger_seq: u64,
+    /// The retries after errors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = RETRIES_MAX))]
+    pub retries: Vec<Retry>,
+    /// The whole status, with `output` detail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<DeploymentStatus>,
+    /// The components, with `output` detail.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub components: Vec<ComponentStatus>,
+}
