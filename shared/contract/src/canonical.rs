@@ -51,10 +51,10 @@ struct DigestText([u8; PREFIX.len() + 64]);
 impl DigestText {
     fn of(digest: &Digest) -> Self {
         let mut text = [0; PREFIX.len() + 64];
-        let (prefix, digits) = text.split_at_mut(PREFIX.len());
-        prefix.copy_from_slice(PREFIX.as_bytes());
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(digest.0) {
-            pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        text[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
+        for (at, byte) in digest.0.into_iter().enumerate() {
+            text[PREFIX.len() + 2 * at] = HEX[usize::from(byte >> 4)];
+            text[PREFIX.len() + 2 * at + 1] = HEX[usize::from(byte & 15)];
         }
         Self(text)
     }
@@ -93,12 +93,10 @@ impl FromStr for Digest {
     fn from_str(text: &str) -> Result<Self, DigestError> {
         let refuse = || DigestError(text.chars().take(80).collect());
         let hex = text.strip_prefix(PREFIX).ok_or_else(refuse)?.as_bytes();
-        if hex.len() != 64 {
-            return Err(refuse());
-        }
+        let hex: &[u8; 64] = hex.try_into().map_err(|_| refuse())?;
         let (mut bytes, mut all) = ([0; 32], 0);
-        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-            let (high, low) = (NIBBLES[usize::from(pair[0])], NIBBLES[usize::from(pair[1])]);
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            let (high, low) = (NIBBLES[usize::from(hex[2 * at])], NIBBLES[usize::from(hex[2 * at + 1])]);
             // Whether all were digits is asked once: every report and every fact has a digest.
             all |= high | low;
             *byte = high << 4 | low & 15;

@@ -9,7 +9,7 @@ use muster_contract::view::{Freshness, Standing};
 use muster_contract::{ComponentName, State};
 
 use super::app_spec::AppSpec;
-use super::delta::Delta;
+use super::delta::combine;
 use super::report::Report;
 use super::standing::{CountClass, Row};
 
@@ -185,7 +185,8 @@ fn state_of(reported: &[(ComponentName, State)], at: usize, name: &ComponentName
     here.or_else(|| reported.iter().find(|(held, _)| held == name)).map(|(_, state)| *state)
 }
 
-fn is_among(wanted: &[ComponentName], at: usize, name: &ComponentName) -> bool {
+/// Whether a component that is reported at a position is wanted. Reports have the order of the desired state.
+pub(super) fn is_among(wanted: &[ComponentName], at: usize, name: &ComponentName) -> bool {
     wanted.get(at) == Some(name) || wanted.contains(name)
 }
 
@@ -212,18 +213,12 @@ impl Axes {
         self.kstatus[scan.kstatus() as usize] += 1;
     }
 
-    /// Takes counts in, or out again.
-    pub(super) fn shift(&mut self, delta: Delta, other: &Self) {
-        shift(delta, &mut self.deployed, &other.deployed);
-        shift(delta, &mut self.ready, &other.ready);
-        shift(delta, &mut self.kstatus, &other.kstatus);
-    }
-
-    /// Takes counts in for others. Each fact calls this four times, so the lengths are constants.
-    pub(super) fn exchange(&mut self, from: &Self, to: &Self) {
-        exchange(&mut self.deployed, &from.deployed, &to.deployed);
-        exchange(&mut self.ready, &from.ready, &to.ready);
-        exchange(&mut self.kstatus, &from.kstatus, &to.kstatus);
+    /// Combines each count with that of other axes.
+    #[inline]
+    pub(super) fn combine(&mut self, other: &Self, how: impl Fn(u32, u32) -> u32) {
+        combine(&mut self.deployed, &other.deployed, &how);
+        combine(&mut self.ready, &other.ready, &how);
+        combine(&mut self.kstatus, &other.kstatus, &how);
     }
 
     /// The worst on the axis of delivery.
@@ -237,16 +232,6 @@ impl Axes {
             Some(Ready::NotPresent) => Ready::NotReady,
             worst => worst.unwrap_or(Ready::Empty),
         }
-    }
-}
-
-fn shift(delta: Delta, own: &mut [u32], others: &[u32]) {
-    own.iter_mut().zip(others).for_each(|(own, other)| delta.apply(own, *other));
-}
-
-fn exchange<const N: usize>(own: &mut [u32; N], from: &[u32; N], to: &[u32; N]) {
-    for (own, (from, to)) in own.iter_mut().zip(from.iter().zip(to)) {
-        *own = *own - from + to;
     }
 }
 

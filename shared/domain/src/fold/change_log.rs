@@ -9,6 +9,7 @@ use muster_contract::view::AsOf;
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId};
 
 use super::app_spec::AppSpec;
+use super::axes::is_among;
 use super::standing::{CountClass, DeviceContext, Row};
 use super::totals::Totals;
 
@@ -241,8 +242,9 @@ impl Side {
         // A leaving row still belongs to its application, and to the components that it reports.
         let asked =
             spec.as_ref().filter(|_| !stood.leaving).map(|spec| &*spec.components).unwrap_or_default();
-        let reported = row.report.iter().flat_map(|report| report.components.iter().map(|(name, _)| name));
-        let also = reported.filter(|name| !asked.contains(name)).cloned().collect();
+        let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
+        let also = reported.iter().enumerate().filter(|(at, (name, _))| !is_among(asked, *at, name));
+        let also = also.map(|(_, (name, _))| name.clone()).collect();
         Some(Self { stood, target: row.target, spec, also })
     }
 

@@ -1,4 +1,4 @@
-//! The direction of a change of counts: a fact retracts the old contribution of a row and adds the new one.
+//! Changes of counts: a fact retracts the old contribution of a row and adds the new one.
 
 use std::ops::{AddAssign, SubAssign};
 
@@ -15,5 +15,15 @@ impl Delta {
             Self::Add => *count += amount,
             Self::Retract => *count -= amount,
         }
+    }
+}
+
+/// Combines counts in the same places. Inlined, it is a loop of known length.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "the compiler knows the length of this loop, and of no `zip`")]
+pub(super) fn combine(own: &mut [u32], others: &[u32], how: impl Fn(u32, u32) -> u32) {
+    assert_eq!(own.len(), others.len());
+    for at in 0..own.len() {
+        own[at] = how(own[at], others[at]);
     }
 }

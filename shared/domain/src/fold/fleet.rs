@@ -279,13 +279,8 @@ impl Fleet {
             device.state.note(&before, &after, self.as_of.ledger_seq, self.report);
         }
         let unknown = device.unknown;
-        let moves_heard = seen || before.heard_at != after.heard_at;
-        if moves_heard {
-            self.apply_heard_to_rows(Delta::Retract, number, &before);
-        }
-        self.recount(number, [&before, &after], scope, &mut alter);
-        if moves_heard {
-            self.apply_heard_to_rows(Delta::Add, number, &after);
+        if seen || before.heard_at != after.heard_at {
+            self.recount(number, [&before, &after], scope, &mut alter);
             self.exchange_heard(number, &before, &after);
             self.silence_starts.exchange(before.silent_since(), after.silent_since());
         }
@@ -306,7 +301,8 @@ impl Fleet {
         }
     }
 
-    /// Alters the rows in scope, and recounts those whose class changed since `before`.
+    /// Alters the rows in scope, and recounts those whose class, or the time at which their device was heard, changed since
+    /// `before`. No row is classified twice in the same context.
     fn recount(
         &mut self,
         number: u32,
@@ -319,16 +315,16 @@ impl Fleet {
         for (place, row) in rows.iter_mut().enumerate() {
             let in_scope = scope == Scope::Rows || scope == Scope::Row(place);
             if !in_scope && same {
+                let counts = row.is_counted(after);
+                self.totals.exchange_heard_with(row.deployment, (before, counts), (after, counts));
                 continue;
             }
             let old = row.count_class(before);
-            let stays = !in_scope && old == row.count_class(after) && before.unheard_in == after.unheard_in;
-            if stays && old != CountClass::Leaving {
-                continue;
-            }
-            let side_before = Side::of(row, old, before, &self.totals);
-            let mut new = old;
+            let mut new = if in_scope { old } else { row.count_class(after) };
+            let stays = !in_scope && old == new && before.unheard_in == after.unheard_in;
             // A leaving row counts as before, but how much of it is known may change.
+            let is_shown_alike = stays && old != CountClass::Leaving;
+            let side_before = if is_shown_alike { None } else { Side::of(row, old, before, &self.totals) };
             if !stays {
                 let contribution =
                     self.totals.retract_row((*site, &state.name), row, (old, before.unheard_in));
@@ -341,8 +337,8 @@ impl Fleet {
                         changed_at,
                         row.changed_at(),
                     );
+                    new = row.count_class(after);
                 }
-                new = row.count_class(after);
                 self.totals.add_row(
                     &state.name,
                     (*site, groups),
@@ -352,6 +348,11 @@ impl Fleet {
                 );
                 *unknown -= u32::from(old.is_unknown());
                 *unknown += u32::from(new.is_unknown());
+            }
+            let counts = |class| class != CountClass::Nothing;
+            self.totals.exchange_heard_with(row.deployment, (before, counts(old)), (after, counts(new)));
+            if is_shown_alike {
+                continue;
             }
             let deployment = &self.totals.deployment(row.deployment).id;
             let side_now = Side::of(row, new, after, &self.totals);

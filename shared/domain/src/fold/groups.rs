@@ -14,7 +14,7 @@ use muster_contract::{LabelKey, LabelValue};
 use super::counts_by_deployment::CountsByDeployment;
 use super::max_timestamp::MaxTimestamp;
 use super::slots::fill_slot;
-use super::standing::CountClass;
+use super::tally::GroupChange;
 use super::whole::Whole;
 
 /// All groups, by number: small keys for the devices.
@@ -119,8 +119,8 @@ impl Groups {
 }
 
 impl LabelGroup {
-    /// Puts a standing into its counts in place of what it was.
-    pub(super) fn exchange(&mut self, deployment: u32, from: CountClass, to: CountClass) {
-        self.whole.exchange(from, to, deployment, &mut self.deployments);
+    /// Changes a standing of a deployment in its counts.
+    pub(super) fn apply(&mut self, deployment: u32, change: &GroupChange) {
+        self.whole.apply(change, deployment, &mut self.deployments);
     }
 }

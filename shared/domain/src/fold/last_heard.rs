@@ -10,13 +10,12 @@ use hashbrown::HashMap;
 use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::{LabelKey, LabelValue, Timestamp};
 
-use super::delta::Delta;
 use super::device::Device;
 use super::fleet::Fleet;
 use super::groups::LabelGroup;
 use super::max_timestamp::Times;
-use super::standing::{DeviceContext, Row};
-use super::totals::Site;
+use super::standing::DeviceContext;
+use super::totals::{Site, Totals};
 
 /// Times by label and value.
 type TimesByGroup<'a> = BTreeMap<(&'a LabelKey, &'a LabelValue), Times>;
@@ -188,14 +187,6 @@ impl Fleet {
         devices.filter(has).filter_map(|device| device.state.heard_at()).max()
     }
 
-    /// Adds the time of a device to the deployments of its counted rows, or retracts it.
-    pub(super) fn apply_heard_to_rows(&mut self, delta: Delta, number: u32, context: &DeviceContext) {
-        let counted = self.devices[number as usize].rows.iter().filter(|row| row.is_counted(context));
-        for row in counted {
-            self.totals.deployment_mut(row.deployment).heard.apply(delta, context.heard_at);
-        }
-    }
-
     /// Replaces the time of a device in its site, its groups and the fleet.
     pub(super) fn exchange_heard(&mut self, number: u32, before: &DeviceContext, after: &DeviceContext) {
         let (was, is) = (before.counted_heard_at(), after.counted_heard_at());
@@ -209,5 +200,18 @@ impl Fleet {
         for group in groups {
             totals.groups.get_mut(*group).whole.heard.exchange(was, is);
         }
+    }
+}
+
+impl Totals {
+    /// Replaces the time of a device in the deployment of one of its rows, as far as the row counts for anything.
+    pub(super) fn exchange_heard_with(
+        &mut self,
+        deployment: u32,
+        (before, counted): (&DeviceContext, bool),
+        (after, counts): (&DeviceContext, bool),
+    ) {
+        let (was, is) = (before.heard_at.filter(|_| counted), after.heard_at.filter(|_| counts));
+        self.deployment_mut(deployment).heard.exchange(was, is);
     }
 }

@@ -340,7 +340,7 @@ impl Sum {
             self.superseded += 1;
         } else {
             self.group.shift(Delta::Add, found.class);
-            self.group.axes.shift(Delta::Add, &found.axes);
+            self.group.axes.combine(&found.axes, |own, other| own + other);
         }
         let times = Times { changed_at: found.changed_at(), heard_at: found.heard_at };
         self.times = self.times.newest(times);

@@ -11,7 +11,7 @@ use std::ops::AddAssign;
 use muster_contract::view::{Bounds, Complete, Counts, Freshness, Retried, Split, Standing, Verdict};
 
 use super::axes::Axes;
-use super::delta::Delta;
+use super::delta::{Delta, combine};
 use super::standing::CountClass;
 use super::verdict::of_target;
 
@@ -42,19 +42,32 @@ pub(super) struct Group {
     pub(super) axes: Axes,
 }
 
-/// The verdicts of [`of_target`], at the indices of `Group::counts`.
-const VERDICTS: [[Verdict; 3]; Standing::ALL.len()] = {
-    let mut verdicts = [[Verdict::Empty; 3]; Standing::ALL.len()];
+/// The change of the counts of a group when one standing changes its class: computed once a fact, however many groups the standing
+/// is in. Each count is a difference modulo 2³² or 2⁶⁴.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GroupChange(Group);
+
+/// Counts by standing and freshness.
+const COUNTS: usize = 3 * Standing::ALL.len();
+
+/// The verdicts of [`of_target`], each as its bit, in the places of the counts of a group.
+const VERDICT_BITS: [u32; COUNTS] = {
+    let mut bits = [0; COUNTS];
     let mut at = 0;
     while at < Standing::ALL.len() {
-        let (standing, of) = (Standing::ALL[at], &mut verdicts[Standing::ALL[at] as usize]);
-        of[Freshness::Fresh as usize] = of_target(standing, Freshness::Fresh);
-        of[Freshness::Stale as usize] = of_target(standing, Freshness::Stale);
-        of[Freshness::Never as usize] = of_target(standing, Freshness::Never);
+        let (standing, first) = (Standing::ALL[at], 3 * Standing::ALL[at] as usize);
+        bits[first + Freshness::Fresh as usize] = bit_of(of_target(standing, Freshness::Fresh));
+        bits[first + Freshness::Stale as usize] = bit_of(of_target(standing, Freshness::Stale));
+        bits[first + Freshness::Never as usize] = bit_of(of_target(standing, Freshness::Never));
         at += 1;
     }
-    verdicts
+    bits
 };
+
+/// The bit of a verdict: earlier verdicts have lower bits.
+const fn bit_of(verdict: Verdict) -> u32 {
+    1 << verdict as u32
+}
 
 /// Counts over any set of devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -84,12 +97,31 @@ impl Group {
         delta.apply(&mut self.missing, missing.min(MISSING_COUNTED_MAX));
     }
 
-    /// Replaces a standing's class.
-    pub(super) fn exchange(&mut self, from: CountClass, to: CountClass) {
-        if from != to {
-            self.shift(Delta::Retract, from);
-            self.shift(Delta::Add, to);
-        }
+    /// The counts of one standing.
+    fn of(class: CountClass, axes: Axes) -> Self {
+        let mut group = Self { axes, ..Self::default() };
+        group.shift(Delta::Add, class);
+        group
+    }
+
+    /// Changes a standing's contribution.
+    pub(super) fn apply(&mut self, change: &GroupChange) {
+        self.combine(&change.0, add_difference, |own, other| own.wrapping_add(other));
+    }
+
+    /// Combines each count with that of another group.
+    fn combine(&mut self, other: &Self, small: impl Fn(u32, u32) -> u32, large: impl Fn(u64, u64) -> u64) {
+        combine(self.counts.as_flattened_mut(), other.counts.as_flattened(), &small);
+        self.targets = small(self.targets, other.targets);
+        self.leaving = small(self.leaving, other.leaving);
+        self.overdue = small(self.overdue, other.overdue);
+        self.retried = small(self.retried, other.retried);
+        self.known = small(self.known, other.known);
+        self.confirmed_installed = small(self.confirmed_installed, other.confirmed_installed);
+        self.confirmed_failed = small(self.confirmed_failed, other.confirmed_failed);
+        self.attempts = large(self.attempts, other.attempts);
+        self.missing = large(self.missing, other.missing);
+        self.axes.combine(&other.axes, &small);
     }
 
     /// True where all counts are zero.
@@ -152,18 +184,20 @@ impl Group {
     }
 
     /// The first verdict of all rows; of rows without targets only if there are no others.
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "the compiler knows the length of this loop, and of no `zip`"
+    )]
     pub(super) fn verdict(&self) -> Verdict {
-        // Each fact calls this four times, so it reads a table instead of evaluating the rules.
-        let mut first = None;
-        for (count, verdict) in self.counts.as_flattened().iter().zip(VERDICTS.as_flattened()) {
-            if *count > 0 {
-                first = Some(first.map_or(*verdict, |first: Verdict| first.min(*verdict)));
-            }
+        // A fact asks four times: one pass over a table, without branches.
+        let (counts, mut found) = (self.counts.as_flattened(), 0);
+        for at in 0..COUNTS {
+            found |= if counts[at] > 0 { VERDICT_BITS[at] } else { 0 };
         }
-        let overdue = (self.overdue > 0).then_some(Verdict::Overdue);
-        let unknown = (self.known < self.targets).then_some(Verdict::Incomplete);
+        found |= if self.overdue > 0 { bit_of(Verdict::Overdue) } else { 0 };
+        found |= if self.known < self.targets { bit_of(Verdict::Incomplete) } else { 0 };
         let without_targets = if self.leaving > 0 { Verdict::Removing } else { Verdict::Empty };
-        [first, overdue, unknown].into_iter().flatten().min().unwrap_or(without_targets)
+        Verdict::ALL.get(found.trailing_zeros() as usize).copied().unwrap_or(without_targets)
     }
 
     /// The counts of targets that are not 0, each with its verdict by standing and freshness.
@@ -175,6 +209,27 @@ impl Group {
         });
         counts.filter(|(_, count)| *count > 0)
     }
+}
+
+impl GroupChange {
+    /// The change from one contribution to another.
+    pub(super) fn between((from, from_axes): (CountClass, Axes), (to, to_axes): (CountClass, Axes)) -> Self {
+        let mut difference = Group::of(to, to_axes);
+        let from = Group::of(from, from_axes);
+        difference.combine(&from, |own, other| own.wrapping_sub(other), |own, other| own.wrapping_sub(other));
+        Self(difference)
+    }
+
+    /// The same for groups that do not count the other axes.
+    pub(super) fn without_axes(self) -> Self {
+        Self(Group { axes: Axes::default(), ..self.0 })
+    }
+}
+
+/// Adds a difference to a count, which is at least 0 and below 2³² before and after.
+fn add_difference(count: u32, difference: u32) -> u32 {
+    debug_assert!(count.checked_add_signed(difference.cast_signed()).is_some(), "{count} + {difference}");
+    count.wrapping_add(difference)
 }
 
 impl Devices {
@@ -207,19 +262,7 @@ fn split(counts: [u32; 3]) -> Split {
 
 impl AddAssign for Group {
     fn add_assign(&mut self, other: Self) {
-        for (own, others) in self.counts.as_flattened_mut().iter_mut().zip(other.counts.as_flattened()) {
-            *own += others;
-        }
-        self.targets += other.targets;
-        self.leaving += other.leaving;
-        self.overdue += other.overdue;
-        self.retried += other.retried;
-        self.attempts += other.attempts;
-        self.known += other.known;
-        self.confirmed_installed += other.confirmed_installed;
-        self.confirmed_failed += other.confirmed_failed;
-        self.missing += other.missing;
-        self.axes.shift(Delta::Add, &other.axes);
+        self.combine(&other, |own, other| own + other, |own, other| own + other);
     }
 }
 

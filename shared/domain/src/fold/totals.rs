@@ -21,8 +21,8 @@ use super::max_timestamp::MaxTimestamp;
 use super::members::Members;
 use super::slots::fill_slot;
 use super::standing::{CountClass, DeviceContext, Row};
-use super::tally::Group;
-use super::whole::{Whole, exchange_judged};
+use super::tally::{Group, GroupChange};
+use super::whole::{Whole, apply_judged};
 
 /// A component and its state.
 type Part = (ComponentName, State);
@@ -199,15 +199,12 @@ impl Totals {
         deployment.recount_words(|| site.key_of(name), row, class, was);
         deployment.unheard.shift(Delta::Retract, was.unheard_in);
         deployment.unheard.shift(Delta::Add, unheard_in.filter(|_| class != nothing));
-        exchange_judged(was.class, class, &mut deployment.group, &mut self.fleet.verdicts);
-        site.deployments.change(row.deployment, |local| {
-            exchange_judged(was.class, class, local, &mut site.whole.verdicts);
-            local.axes.exchange(&was.axes, &axes);
-        });
-        site.whole.group.exchange(was.class, class);
-        self.fleet.group.exchange(was.class, class);
-        for group in [&mut deployment.group, &mut site.whole.group, &mut self.fleet.group] {
-            group.axes.exchange(&was.axes, &axes);
+        let (from, to) = ((was.class, was.axes), (class, axes));
+        let change = GroupChange::between(from, to);
+        if from != to {
+            apply_judged(&change, &mut deployment.group, &mut self.fleet.verdicts);
+            site.whole.apply(&change, row.deployment, &mut site.deployments);
+            self.fleet.group.apply(&change);
         }
         if !std::mem::replace(&mut deployment.changed, true) {
             self.changed.keys.push(ViewKey::Deployment(deployment.id.clone()));
@@ -215,7 +212,9 @@ impl Totals {
         self.changed.mark_site(site);
         for number in groups {
             let group = self.groups.get_mut(*number);
-            group.exchange(row.deployment, was.class, class);
+            if was.class != class {
+                group.apply(row.deployment, &change.without_axes());
+            }
             self.changed.mark_group(group);
         }
     }
@@ -284,11 +283,13 @@ impl Totals {
             let group = self.groups.get_mut(*number);
             for row in &device.rows {
                 group.changed_at.apply(delta, row.changed_at());
-                let class = row.count_class(&context);
-                match delta {
-                    Delta::Add => group.exchange(row.deployment, CountClass::Nothing, class),
-                    Delta::Retract => group.exchange(row.deployment, class, CountClass::Nothing),
-                }
+                let contributions = [CountClass::Nothing, row.count_class(&context)];
+                let [from, to] = contributions.map(|class| (class, Axes::default()));
+                let change = match delta {
+                    Delta::Add => GroupChange::between(from, to),
+                    Delta::Retract => GroupChange::between(to, from),
+                };
+                group.apply(row.deployment, &change);
             }
             if !context.retired {
                 group.whole.apply_delta(delta, &context, device.unknown);

@@ -8,8 +8,8 @@ use super::counts_by_deployment::CountsByDeployment;
 use super::delta::Delta;
 use super::hearing::UnheardCounts;
 use super::max_timestamp::MaxTimestamp;
-use super::standing::{CountClass, DeviceContext};
-use super::tally::{Devices, Group};
+use super::standing::DeviceContext;
+use super::tally::{Devices, Group, GroupChange};
 
 /// The counts common to a site and the fleet.
 #[derive(Debug, Default)]
@@ -35,20 +35,16 @@ impl Whole {
         delta.apply(&mut self.masked, context.is_masked.into());
     }
 
-    /// Replaces a standing's class in the counts of a part of the fleet; `deployments` are the part's counts by
+    /// Changes a standing of a deployment in the counts of a part of the fleet; `deployments` are the part's counts by
     /// deployment.
-    pub(super) fn exchange(
+    pub(super) fn apply(
         &mut self,
-        from: CountClass,
-        to: CountClass,
+        change: &GroupChange,
         deployment: u32,
         deployments: &mut CountsByDeployment,
     ) {
-        if from == to {
-            return;
-        }
-        deployments.change(deployment, |local| exchange_judged(from, to, local, &mut self.verdicts));
-        self.group.exchange(from, to);
+        deployments.change(deployment, |local| apply_judged(change, local, &mut self.verdicts));
+        self.group.apply(change);
     }
 
     /// Deployments by verdict, without the zeros.
@@ -61,18 +57,10 @@ impl Whole {
     }
 }
 
-/// Exchanges a standing in a deployment's group, and the verdict on it in the count of verdicts.
-pub(super) fn exchange_judged(
-    from: CountClass,
-    to: CountClass,
-    group: &mut Group,
-    verdicts: &mut [u32; VERDICTS],
-) {
-    if from == to {
-        return;
-    }
+/// Changes a standing in a deployment's group, and the verdict on the group in the count of verdicts.
+pub(super) fn apply_judged(change: &GroupChange, group: &mut Group, verdicts: &mut [u32; VERDICTS]) {
     let before = group.verdict();
-    group.exchange(from, to);
+    group.apply(change);
     let after = group.verdict();
     if before != after {
         // A deployment that is empty is nowhere, so it has no verdict to count.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_contract::notify::{
-    NoticeEvent, RevokedOwner, SubscriptionRecord, WEBHOOK_CLAIM_SECONDS, WEBHOOKS_MAX, WebhookDueQuery, WebhookLine,
-    WebhookUntriedCause,
+    NoticeEvent, RevokedOwner, SubscriptionRecord, WEBHOOK_CLAIM_SECONDS, WEBHOOKS_MAX, WebhookDueQuery,
+    WebhookLine, WebhookUntriedCause,
 };
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::{SubscriptionName, Timestamp};

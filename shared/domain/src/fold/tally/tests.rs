@@ -51,6 +51,27 @@ proptest! {
     }
 
     #[test]
+    fn a_change_retracts_the_old_class_and_adds_the_new_one(before in classes(), after in classes()) {
+        let (mut changed, mut expected) = (group(&before), group(&before));
+        for (from, to) in before.into_iter().zip(after) {
+            let [was, is] = [from, to].map(|class| (class, Axes::default()));
+            changed.apply(&GroupChange::between(was, is));
+            expected.shift(Delta::Retract, from);
+            expected.shift(Delta::Add, to);
+            prop_assert_eq!(changed, expected);
+        }
+    }
+
+    #[test]
+    fn the_verdict_is_the_first_of_all_targets(classes in classes()) {
+        let is_target = |class: &&CountClass| matches!(class, CountClass::Target { .. });
+        let verdicts = |classes: &[&CountClass]| classes.iter().filter_map(|class| class.verdict()).min();
+        let (targets, others): (Vec<_>, Vec<_>) = classes.iter().partition(is_target);
+        let first = verdicts(&targets).or_else(|| verdicts(&others));
+        prop_assert_eq!(group(&classes).verdict(), first.unwrap_or(Verdict::Empty));
+    }
+
+    #[test]
     fn devices_of_two_parts_are_the_devices_of_both(devices in prop::collection::vec((0u8..3, 0u64..3), 0..30), cut in 0usize..30) {
         let freshness = [Freshness::Fresh, Freshness::Stale, Freshness::Never];
         let count = |part: &[(u8, u64)]| {

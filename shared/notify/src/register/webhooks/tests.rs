@@ -124,9 +124,17 @@ fn the_owner_with_the_fewest_deliveries_under_way_comes_first() {
     failing.webhook.as_mut().unwrap().progress.failures = 1;
     store(&mut register, &failing, 3, 12);
     let found = register.due_webhooks(&query("g", &[KEY]), 9, at(20));
-    assert_eq!(names(&found), ["b", "a-2", "a-3"], "also where his fail, or anna could hold them back for ever");
+    assert_eq!(
+        names(&found),
+        ["b", "a-2", "a-3"],
+        "also where his fail, or anna could hold them back for ever"
+    );
     let found = register.due_webhooks(&query("g", &[KEY]), 9, at(60));
-    assert_eq!(names(&found), ["a-2", "a-3", "a-1", "b"], "of owners with as many, one that fails comes last");
+    assert_eq!(
+        names(&found),
+        ["a-2", "a-3", "a-1", "b"],
+        "of owners with as many, one that fails comes last"
+    );
 }
 
 #[test]
