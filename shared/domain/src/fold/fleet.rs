@@ -279,7 +279,8 @@ impl Fleet {
             device.state.note(&before, &after, self.as_of.ledger_seq, self.report);
         }
         let unknown = device.unknown;
-        if seen || before.heard_at != after.heard_at {
+        let moves_heard = seen || before.heard_at != after.heard_at;
+        if moves_heard {
             self.recount(number, [&before, &after], scope, &mut alter);
             self.exchange_heard(number, &before, &after);
             self.silence_starts.exchange(before.silent_since(), after.silent_since());

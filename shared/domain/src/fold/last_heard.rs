@@ -14,7 +14,7 @@ use super::device::Device;
 use super::fleet::Fleet;
 use super::groups::LabelGroup;
 use super::max_timestamp::Times;
-use super::standing::DeviceContext;
+use super::standing::{DeviceContext, Row};
 use super::totals::{Site, Totals};
 
 /// Times by label and value.
