@@ -13,7 +13,7 @@ use muster_contract::status::{StatusAnswer, StatusQuery, TargetStatus};
 use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::view::{Freshness, Split, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Generation, SeqRanges, State};
-use muster_domain::fold::Fleet;
+use muster_domain::fold::{Fleet, Page};
 
 use super::hostile::Inventions;
 use super::hub::StoredFact;

@@ -7,9 +7,7 @@ use std::path::PathBuf;
 
 use muster_contract::Timestamp;
 use muster_contract::quarantine::{HeldReport, QuarantineAnswer, RejectedReport, RejectionCode};
-use muster_contract::query::{
-    DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublishAnswer, Query,
-};
+use muster_contract::query::{DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublishAnswer, Query};
 use muster_contract::retry::RetrySummary;
 use muster_contract::silence::SilentSites;
 use muster_contract::status::{Rollup, StatusAnswer};

@@ -24,7 +24,6 @@ use clap::Parser;
 use muster_bus::{Bus, Outgoing, Start};
 use muster_contract::canonical::Digest;
 use muster_contract::fact::Fact;
-use muster_contract::query::Query;
 use muster_contract::subjects::{LedgerSubject, QUERY_PREFIX, ViewKey, stream};
 use muster_contract::view::FleetView;
 use muster_domain::fold::{Fleet, Position};
