@@ -3,9 +3,9 @@
 
 A file keeps version, entity tag and the newest unsent status of each deployment, so that kills and outages lose nothing.
     python3 margo_device.py https://gateway:8444 STATE.json --id ID --cert C --key K --ca CA --manager spiffe://… [--poll 10]
-With --child NAME, once for each, it is a gateway that speaks for devices ID/NAME; those in the file of --unreachable do not answer.
+With --child NAME, once for each, it is a gateway and speaks for ID/NAME; the names in the file of --unreachable do not answer.
 """
-import argparse, hashlib, http.client, io, json, os, random, ssl, sys, tarfile, time, urllib.parse
+import argparse, hashlib, http.client, io, json, os, pathlib, random, ssl, sys, tarfile, time, urllib.parse
 
 class Later(Exception):
     """The request failed and may be sent again: seconds to wait (0 if unknown), and the reason."""
@@ -49,7 +49,9 @@ class Device:
             connection.close()
         if answer.status in (404, 429, 500, 503):  # 404: a newer manifest names other content
             raise Later(float(answer.headers.get("Retry-After", 0)), f"{method} {path}: {answer.status}")
-        return (answer, content) if answer.status < 400 or answer.status == also else sys.exit(f"{method} {path}: {answer.status} {content.decode()}")
+        if answer.status >= 400 and answer.status != also:
+            sys.exit(f"{method} {path}: {answer.status} {content.decode()}")
+        return answer, content
 
     def poll(self):
         answer, content = self.ask("GET", "/api/v1/deployments", headers={"If-None-Match": self.state["etag"]})
@@ -80,7 +82,7 @@ class Device:
 
     def error(self, device):
         """Why nothing can be done on a device, with Margo's codes for gateways."""
-        silent = open(self.given.unreachable, encoding="utf-8").read().split() if os.path.exists(self.given.unreachable) else []
+        silent = pathlib.Path(self.given.unreachable).read_text("utf-8").split() if self.given.unreachable else []
         if device.endswith("/*"):
             found = ("103", "this gateway chooses no device")
         elif device not in self.ids:

@@ -269,7 +269,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_manifest_of_several_devices_has_the_deployments_of_each_under_its_own_id() {
+    fn a_manifest_of_several_devices_names_the_device_of_each_deployment() {
         let [own, child]: [DeviceKey; 2] = ["plant7/gw", "plant7/a"].map(|key| key.parse().unwrap());
         let desired = desired(2, vec![package("web")]);
         let behind =

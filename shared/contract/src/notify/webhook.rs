@@ -204,7 +204,7 @@ pub enum WebhookState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WebhookUntriedCause {
-    /// No gateway has asked for notices within 30 seconds.
+    /// No gateway has asked for notices within a minute.
     NoGateway,
     /// Gateways ask, and none of them has the key that sealed the address.
     NoKey,

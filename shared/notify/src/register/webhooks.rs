@@ -13,10 +13,12 @@ use muster_contract::{SubscriptionName, Timestamp};
 use super::{Line, Register};
 use crate::webhooks;
 
-/// A gateway that has not asked for so long does not count. One whose places are all taken asks again sooner: a claim is over by then.
-const ASKED_WITHIN: Duration = Duration::from_secs(WEBHOOK_CLAIM_SECONDS);
+/// A gateway that has not asked for so long does not count: longer than a gateway whose places are all taken needs for one.
+const ASKED_WITHIN: Duration = Duration::from_secs(60);
 /// Gateways that are remembered.
 const GATEWAYS_MAX: usize = 64;
+
+const _: () = assert!(ASKED_WITHIN.as_secs() >= 2 * WEBHOOK_CLAIM_SECONDS);
 
 /// The gateways that ask this process for notices of webhooks.
 #[derive(Debug, Default)]

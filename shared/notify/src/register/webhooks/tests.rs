@@ -101,7 +101,7 @@ fn a_webhook_that_nobody_can_open_says_since_when_and_why() {
     assert_eq!(register.untried_webhooks(at(31)), [(NoKey, at(10))].into(), "of the oldest notice");
     register.due_webhooks(&query("g2", &[KEY]), 4, at(40));
     assert_eq!(shown(&register, 41), (Some(at(10)), Some(Busy)));
-    assert_eq!(shown(&register, 101).1, Some(NoGateway), "nobody has asked for 30 s");
+    assert_eq!(shown(&register, 101).1, Some(NoGateway), "nobody has asked for a minute");
     let delivered = SubscriptionRecord { seen: 2, ..record("a", "anna") };
     store(&mut register, &delivered, 2, 50);
     assert_eq!(shown(&register, 60), (None, None));
