@@ -57,10 +57,17 @@ pub struct OwnerRecord {
 /// The right to write the facts of a partition, until LEDGER has a newer record.
 #[derive(Debug)]
 pub struct FencingToken {
-    partition: u16,
-    /// The sequence of this process's record in each fence.
-    fences: Vec<u64>,
+    fences: Vec<Fence>,
     next: usize,
+}
+
+/// One fence of a partition.
+#[derive(Debug)]
+struct Fence {
+    /// Its subject; every fact names one.
+    subject: String,
+    /// The sequence of this process's record in it.
+    seq: u64,
 }
 
 /// Why a partition was not taken.
@@ -93,11 +100,11 @@ impl FencingToken {
     /// Adds a fence and this process's record in it to a message: LEDGER stores the message only while the process owns the
     /// partition.
     pub fn stamp(&mut self, message: Outgoing) -> Outgoing {
-        let fence = self.next;
-        self.next = (fence + 1) % self.fences.len();
+        let Fence { subject, seq } = &self.fences[self.next];
+        self.next = (self.next + 1) % self.fences.len();
         Outgoing {
-            expected_last_subject_sequence: Some(self.fences[fence]),
-            expected_of_subject: Some(subject(self.partition, fence as u16)),
+            expected_last_subject_sequence: Some(*seq),
+            expected_of_subject: Some(subject.clone()),
             ..message
         }
     }
@@ -109,12 +116,18 @@ impl FencingToken {
 
     /// The sequence up to which LEDGER must be read: everything that former owners wrote is before it.
     pub fn position(&self) -> u64 {
-        self.fences.iter().copied().max().unwrap_or(0)
+        self.fences.iter().map(|fence| fence.seq).max().unwrap_or(0)
     }
 
     /// The sequence of the record in fence 0.
     pub fn seq(&self) -> u64 {
-        self.fences.first().copied().unwrap_or(0)
+        self.fences.first().map_or(0, |fence| fence.seq)
+    }
+
+    /// The right by this process's records in the fences of a partition.
+    fn of(partition: u16, records: Vec<u64>) -> Self {
+        let fence = |(fence, seq)| Fence { subject: subject(partition, fence), seq };
+        Self { fences: (0..).zip(records).map(fence).collect(), next: 0 }
     }
 }
 
@@ -185,7 +198,7 @@ pub async fn acquire(
     if count > 1 {
         fences[0] = bus.publish(message(0, seq, None)).await.map_err(failed)?.sequence;
     }
-    Ok(FencingToken { partition, fences, next: 0 })
+    Ok(FencingToken::of(partition, fences))
 }
 
 fn subject(partition: u16, fence: u16) -> String {
@@ -205,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_fact_in_flight_names_its_own_fence_and_the_owners_record_in_it() {
-        let mut token = FencingToken { partition: 3, fences: vec![10, 11, 14], next: 0 };
+        let mut token = FencingToken::of(3, vec![10, 11, 14]);
         let stamped = std::iter::repeat_with(|| token.stamp(Outgoing::new("a", "")));
         let found: Vec<_> = stamped
             .take(4)

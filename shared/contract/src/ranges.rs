@@ -142,7 +142,7 @@ impl SeqRanges {
 
     /// Takes `from..=to` out and says how many of them were in.
     pub fn remove_span(&mut self, from: u64, to: u64) -> u64 {
-        if from > to || from == 0 {
+        if from > to || from == 0 || self.is_empty() {
             return 0;
         }
         let (first, last) = self.overlapping(from, to);

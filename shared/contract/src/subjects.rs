@@ -177,7 +177,7 @@ pub struct Origin {
 
 /// Parses `muster.<report|presence>.<p>.<site>.<device>`; `None` where the subject has another shape.
 pub fn origin(subject: &str) -> Option<Origin> {
-    let mut tokens = subject.split('.');
+    let mut tokens = tokens(subject);
     let (
         Some("muster"),
         Some(room @ ("report" | "presence")),
@@ -191,7 +191,18 @@ pub fn origin(subject: &str) -> Option<Origin> {
     };
     partition.parse::<u16>().ok()?;
     let key = site.parse().and_then(|site| Ok(DeviceKey { site, device: device.parse()? }));
-    Some(Origin { device: key, subject: format!("muster.{room}.{site}.{device}") })
+    Some(Origin { device: key, subject: ["muster.", room, ".", site, ".", device].concat() })
+}
+
+/// The tokens of a subject. They are short, so their ends are found byte by byte.
+fn tokens(subject: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(subject);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let end = text.bytes().position(|byte| byte == b'.');
+        rest = end.map(|end| &text[end + 1..]);
+        Some(&text[..end.unwrap_or(text.len())])
+    })
 }
 
 /// A subject of LEDGER.
@@ -229,7 +240,7 @@ pub enum LedgerSubject {
 impl LedgerSubject {
     /// Parses a subject; `None` where LEDGER has none of that shape.
     pub fn parse(subject: &str) -> Option<Self> {
-        let mut tokens = subject.split('.');
+        let mut tokens = tokens(subject);
         if tokens.next() != Some("muster") {
             return None;
         }

@@ -148,7 +148,7 @@ impl ReportAccount {
         numbers.coalesced.iter().for_each(|(from, to)| _ = page.untold.remove_span(from, to));
         let key = (numbers.epoch, numbers.seq);
         if self.contents.find(|(known, _)| *known == key).is_none() {
-            self.contents.push((key, content));
+            self.contents.push_new((key, content));
         }
     }
 

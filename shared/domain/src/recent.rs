@@ -18,9 +18,13 @@ impl<T, const N: usize> Default for Recent<T, N> {
 impl<T: PartialEq, const N: usize> Recent<T, N> {
     /// Remembers an item; a known item keeps its place.
     pub(crate) fn push(&mut self, item: T) {
-        if self.0.contains(&item) {
-            return;
+        if !self.0.contains(&item) {
+            self.push_new(item);
         }
+    }
+
+    /// Remembers an item that is not known.
+    pub(crate) fn push_new(&mut self, item: T) {
         if self.0.len() >= N {
             self.0.pop_front();
         }

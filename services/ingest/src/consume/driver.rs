@@ -315,7 +315,7 @@ impl<'a> SessionDriver<'a> {
     }
 
     async fn publish(&mut self, publication: Publication, trace: Option<Trace>) {
-        self.own.incident_log.log(self.own.number, &publication, self.own.context.clock.now());
+        self.own.incident_log.log(self.own.number, &publication, self.own.context.clock.as_ref());
         self.publisher.send(message::fact(publication, trace)).await;
     }
 

@@ -6,6 +6,7 @@ use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
 use muster_contract::state::cut;
 use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::intake::Publication;
+use muster_service::clock::Clock;
 
 /// Lines of one kind that a partition writes in a minute.
 const LINES_PER_MINUTE: u32 = 6;
@@ -43,16 +44,16 @@ impl LineLimit {
 
 impl IncidentLog {
     /// Logs a publication if it is an incident or a quarantined message.
-    pub(super) fn log(&mut self, partition: u16, publication: &Publication, now: Timestamp) {
+    pub(super) fn log(&mut self, partition: u16, publication: &Publication, clock: &dyn Clock) {
         let device = publication.subject.device();
         match &publication.fact {
             Fact::Incident(incident) if !publication.is_reasserted_incident() => {
-                if let Some(omitted) = self.incidents.try_write(now) {
+                if let Some(omitted) = self.incidents.try_write(clock.now()) {
                     log_incident(partition, device, &incident.what, omitted);
                 }
             }
             Fact::Quarantine(fact) => {
-                if let Some(omitted) = self.quarantine.try_write(now) {
+                if let Some(omitted) = self.quarantine.try_write(clock.now()) {
                     log_quarantined(partition, device, fact, omitted);
                 }
             }

@@ -47,10 +47,10 @@ impl StatusContent<'_> {
         let DeploymentStatus { state, error, reason } = status;
         let mut values = Values(Vec::with_capacity(CONTENT_BYTES));
         values.text("status");
-        values.0.extend(observed_at.as_nanosecond().to_le_bytes());
+        values.bytes(&observed_at.as_nanosecond().to_le_bytes());
         values.text(deployment.as_str());
-        values.0.extend(generation.get().to_le_bytes());
-        values.0.extend(digest.as_bytes());
+        values.bytes(&generation.get().to_le_bytes());
+        values.bytes(digest.as_bytes());
         values.text(state.as_str());
         values.error(error.as_ref());
         values.optional(reason.as_deref());
@@ -67,9 +67,13 @@ impl StatusContent<'_> {
 struct Values(Vec<u8>);
 
 impl Values {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
     fn text(&mut self, text: &str) {
-        self.0.extend((text.len() as u32).to_le_bytes());
-        self.0.extend(text.as_bytes());
+        self.bytes(&(text.len() as u32).to_le_bytes());
+        self.bytes(text.as_bytes());
     }
 
     fn optional(&mut self, text: Option<&str>) {
