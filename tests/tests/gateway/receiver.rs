@@ -46,7 +46,7 @@ pub(super) struct Receiver {
     state: Arc<State>,
 }
 
-/// What connections share.
+/// The state that connections share.
 #[derive(Default)]
 struct State {
     received: Mutex<Vec<Received>>,

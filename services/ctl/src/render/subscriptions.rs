@@ -66,7 +66,7 @@ mod tests {
         let shown = anstream::adapter::strip_str(&list(&answer, Timestamp::default())).to_string();
         let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["all", "-", "everything", "1h", "-", "2"], "{shown}");
-        assert_eq!(rows[2][2..], ["web;", "site", "a,", "b", "1d", "7", "9"], "{shown}");
+        assert_eq!(rows[2][3..], ["web;", "site", "a,", "b", "1d", "7", "9"], "{shown}");
         assert!(shown.ends_with("2 subscriptions.\n") && !shown.contains('\u{1b}'), "{shown}");
         let none = SubscriptionsAnswer { subscriptions: Vec::new(), next: None };
         assert!(list(&none, Timestamp::default()).contains("no subscription"));

@@ -56,7 +56,7 @@ fn store(register: &mut Register, record: &SubscriptionRecord, revision: u64, se
 fn tell(register: &mut Register, name: &str, number: u64, second: i64) {
     let as_of = AsOf { ledger_seq: 9, at: Timestamp::UNIX_EPOCH };
     let notice = crate::compose::ending(&name.parse().unwrap(), number, None, as_of, EndReason::Expired);
-    let notice = Notice { event: NoticeEvent::Changed, reason: None, ..notice };
+    let notice = Notice { event: NoticeEvent::Gone, reason: None, ..notice };
     let (kind, value) = (NoticeKind::Notice, Ok(to_bytes(&notice).into()));
     let (name, revision) = (name.to_owned(), 1000 + number);
     register.apply(&NoticeEntry { kind, name, value, revision, stored_at: at(second), pending: 0 }, LEDGER);
@@ -132,7 +132,7 @@ fn the_owner_with_the_fewest_deliveries_under_way_comes_first() {
     let found = register.due_webhooks(&query("g", &[KEY]), 9, at(60));
     assert_eq!(
         names(&found),
-        ["a-2", "a-3", "a-1", "b"],
+        ["a-1", "a-2", "a-3", "b"],
         "of owners with as many, one that fails comes last"
     );
 }
