@@ -261,7 +261,7 @@ async fn a_request_on_behalf_of_another_is_refused_whoever_sends_it() {
             tried += 1;
         }
     }
-    assert_eq!((tried, stage.asked.lock().unwrap().len()), (23, 0), "no service heard of it");
+    assert_eq!((tried, stage.asked.lock().unwrap().len()), (26, 0), "no service heard of it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,7 +20,6 @@ impl Delta {
 
 /// Combines counts in the same places. Inlined, it is a loop of known length.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "the compiler knows the length of this loop, and of no `zip`")]
 pub(super) fn combine(own: &mut [u32], others: &[u32], how: impl Fn(u32, u32) -> u32) {
     assert_eq!(own.len(), others.len());
     for at in 0..own.len() {

@@ -184,10 +184,6 @@ impl Group {
     }
 
     /// The first verdict of all rows; of rows without targets only if there are no others.
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "the compiler knows the length of this loop, and of no `zip`"
-    )]
     pub(super) fn verdict(&self) -> Verdict {
         // A fact asks four times: one pass over a table, without branches.
         let (counts, mut found) = (self.counts.as_flattened(), 0);
