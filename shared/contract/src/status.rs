@@ -339,7 +339,7 @@ pub struct TargetStatus {
     pub changed_at: Option<Timestamp>,
     /// With `output` all or detail: the components that pass the filters.
     pub components: Vec<ComponentLine>,
-    /// The last report, unless nothing was heard; whole with `output` detail. Absent in notices, as `lastHeardAt` is.
+    /// The last report, unless nothing was heard; whole with `output` detail. Absent in notices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<LastReport>,
     /// With `output` detail: digest of what shall run, or should have by a superseded generation: the key of its manifest in the
