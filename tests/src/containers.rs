@@ -199,15 +199,6 @@ impl Stack {
         }
     }
 
-    /// Ends everything and takes it away.
-    ///
-    /// # Panics
-    ///
-    /// If Compose refuses.
-    pub fn down(&self) {
-        self.compose(&["down", "--volumes", "--remove-orphans", "--timeout", "20"]).unwrap();
-    }
-
     /// Ends everything by `compose/down.sh`, which also takes away what Compose leaves of containers that were made anew.
     ///
     /// # Panics

@@ -222,7 +222,8 @@ impl PlansState {
     /// Drops requests that are no longer kept, and the oldest ones beyond [`REQUEST_IDS_AFTER_SWEEP`].
     fn forget_requests(&mut self, now: Timestamp) {
         self.requests.retain(|_, request| request.is_kept(now));
-        let Some(excess) = self.requests.len().checked_sub(REQUEST_IDS_AFTER_SWEEP).filter(|excess| *excess > 0)
+        let Some(excess) =
+            self.requests.len().checked_sub(REQUEST_IDS_AFTER_SWEEP).filter(|excess| *excess > 0)
         else {
             return;
         };

@@ -85,8 +85,8 @@ async fn a_site_cut_off_is_one_cause_loses_nothing_and_spares_the_others() {
     until_told(&fleet, &["status"], "nothing is silent", |told| told["silentSites"].is_null()).await;
     fleet.until_nothing_is_missing().await;
     fleet.until_every_view_is_that_of_a_rebuild().await;
-    fleet.stack.down();
-    assert_eq!(fleet.stack.remains(), Vec::<String>::new(), "`down -v` leaves nothing");
+    fleet.stack.end();
+    assert_eq!(fleet.stack.remains(), Vec::<String>::new(), "`down.sh` leaves nothing");
 }
 
 /// On each network only what belongs there: a device could not go past the server of its site.
