@@ -1,9 +1,13 @@
 //! Shared parts of the benches: settings from the environment, progress beside the result, medians with their spread. It
 //! measures nothing itself.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
 use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
+
+use rustix::process::Pid;
 
 /// True where the program shall measure: `cargo test --benches` runs benches too, and there they have nothing to say.
 pub fn is_wanted() -> bool {
@@ -24,6 +28,23 @@ pub fn setting(name: &str, default: usize) -> usize {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
         Err(_) => default,
     }
+}
+
+/// Clock ticks a second, in which Linux tells processor time to every program.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// The fields of `/proc/PID/stat`, counted after the program's name, with its time in user and in kernel mode.
+const TIME_FIELDS: [usize; 2] = [11, 12];
+
+/// Seconds of processor time that a process has used.
+///
+/// # Panics
+/// There is none.
+pub fn processor_seconds(pid: Pid) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks: u64 = TIME_FIELDS.iter().map(|field| fields[*field].parse::<u64>().unwrap()).sum();
+    ticks as f64 / TICKS_PER_SECOND
 }
 
 /// Progress, to stderr.

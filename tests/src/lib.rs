@@ -8,7 +8,7 @@
 //! code has them. Doubles: [`prometheus`], [`oci`] (a registry of packages), [`oidc`] (a login provider), [`kubernetes`]
 //! (clusters), [`containers`] (the engine and a fleet on it), [`raw`], a client that keeps no rule. Tools: [`wait`],
 //! [`golden`] files, [`answer`] (HTTP), [`streams`] changed behind their users, [`mod@not_run`], the tests that could not
-//! run, [`python`] examples, and [`mod@bench`], the measurements and their output.
+//! run, [`python`] examples, and [`mod@bench`], the measurements and their output, with their [`load`].
 //!
 //! Nothing here ships.
 
@@ -30,6 +30,7 @@ pub mod later;
 pub mod leaf;
 pub mod ledger;
 pub mod limits;
+pub mod load;
 pub mod monitor;
 pub mod not_run;
 pub mod oci;

@@ -33,6 +33,8 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(25);
 
+/// Program of the gateway.
+pub const GATEWAY: &str = "muster-gateway";
 /// Program of ingest.
 pub const INGEST: &str = "muster-ingest";
 /// Program of the rollup.

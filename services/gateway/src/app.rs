@@ -18,6 +18,7 @@ use crate::listener::{Limits, Listener};
 use crate::login::Login;
 use crate::margo;
 use crate::metrics::Metrics;
+use crate::open_files;
 use crate::people::People;
 use crate::people::live::Feed;
 use crate::people::router::router;
@@ -56,6 +57,7 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, StartError> {
+    open_files::raise_limit();
     let Config { common, people, login, devices, grpc, webhooks } = config;
     let webhooks = webhooks.map(Webhooks::open).transpose()?.map(Arc::new);
     let revocations = login.as_ref().and_then(|login| login.revocations.clone());

@@ -25,6 +25,7 @@ mod listener;
 mod login;
 mod margo;
 mod metrics;
+mod open_files;
 mod people;
 mod problem;
 mod tls;

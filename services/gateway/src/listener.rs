@@ -69,7 +69,7 @@ pub(crate) struct Limits {
 impl Limits {
     /// Those of people: 10,000 that follow the fleet, and room for others.
     pub(crate) const PEOPLE: Self = Self {
-        connections: 12_000,
+        connections: 16_000,
         header: Duration::from_secs(15),
         stall: Duration::from_secs(20),
         age: Duration::from_secs(60 * 60),
@@ -134,14 +134,18 @@ impl Listener {
         let Self { tcp, tls, limits, metrics } = self;
         let mut connections = Connections { open: JoinSet::new(), oldest_first: VecDeque::new(), metrics };
         let exchange = Exchange { router, tls, limits, stop: stop.clone() };
+        let mut accepts = true;
         while let Some(accepted) = stop.run_until_cancelled(tcp.accept()).await {
             match accepted {
                 Ok((stream, addr)) => {
+                    accepts = true;
                     connections.evict(limits.connections);
                     connections.add(addr.ip(), exchange.clone().run(stream, addr));
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "cannot accept an HTTP connection");
+                    if std::mem::take(&mut accepts) {
+                        tracing::warn!(%error, "cannot accept HTTP connections; trying again");
+                    }
                     sleep(ACCEPT_RETRY).await;
                 }
             }

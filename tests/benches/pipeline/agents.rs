@@ -9,7 +9,7 @@ use muster_contract::{Timestamp, subjects};
 use muster_tests::backlog::{Backlog, Sender};
 use muster_tests::server::Server;
 
-use super::load::{self, DEVICES, EVENTS_PER_SECOND, LATENCY_EVENTS};
+use muster_tests::load::{self, DEVICES, EVENTS_PER_SECOND, LATENCY_EVENTS};
 
 /// Agents: as many as make every twentieth of all events.
 pub(crate) const AGENTS: usize = DEVICES / 20;

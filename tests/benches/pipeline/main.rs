@@ -10,7 +10,6 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod agents;
-mod load;
 mod muster;
 mod raw;
 mod secured;
@@ -18,9 +17,9 @@ mod table;
 
 use std::process::ExitCode;
 
-use load::Fleet;
 use muster_tests::bench::{self, HubKind, say, setting};
 use muster_tests::envelope::Carry;
+use muster_tests::load::{self, Fleet};
 
 /// Reports of one throughput round.
 const REPORTS_DEFAULT: usize = 100_000;

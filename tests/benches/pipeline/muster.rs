@@ -17,8 +17,8 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::agents;
-use super::load::{self, DEVICES, Fleet, LATENCY_EVENTS, Latency, PATIENCE};
 use super::raw::paced;
+use muster_tests::load::{self, DEVICES, Fleet, LATENCY_EVENTS, Latency, PATIENCE};
 
 pub(crate) const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 

@@ -13,7 +13,7 @@ use muster_tests::server::Server;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::load::{self, Fleet, LATENCY_EVENTS, Latency, PATIENCE, WINDOW};
+use muster_tests::load::{self, Fleet, LATENCY_EVENTS, Latency, PATIENCE, WINDOW};
 
 const BATCH: usize = 512;
 

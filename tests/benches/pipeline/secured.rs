@@ -18,8 +18,8 @@ use muster_tests::hostile::hub::{connect, has_mirrors, start_service};
 use muster_tests::system::{INGEST, ROLLUP};
 use serde_json::json;
 
-use super::load::{self, DEVICES, Fleet, PATIENCE};
 use super::muster::{LOOK, received};
+use muster_tests::load::{self, DEVICES, Fleet, PATIENCE};
 
 /// The credentials of all devices in one: no identifier can be a wildcard, so `muster auth` never makes such a token.
 fn fleet_config(hub: &Guarded) -> BusConfig {

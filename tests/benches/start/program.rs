@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_simulator::child::{Child, Spec};
+use muster_tests::bench::processor_seconds;
 use muster_tests::server::{Server, free_port};
 use muster_tests::system::{INGEST, program};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,11 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(20 * 60);
 const LEASE: &str = "1h";
 /// In the line of its log that says what it read of LEDGER.
 const READ: &str = "restored the partitions from LEDGER";
-/// Clock ticks a second, in which Linux tells processor time to every program.
-const TICKS_PER_SECOND: f64 = 100.0;
-/// The fields of `/proc/PID/stat`, counted after the program's name, with its time in user and in kernel mode.
-const TIME_FIELDS: [usize; 2] = [11, 12];
-
 /// A running muster-ingest.
 pub(crate) struct Ingest {
     child: Child,
@@ -80,12 +76,7 @@ impl Ingest {
 
     /// Seconds of processor time that it has used.
     pub(crate) fn processor_seconds(&self) -> f64 {
-        let pid = self.child.pid().unwrap().as_raw_nonzero();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let (_, rest) = stat.rsplit_once(')').unwrap();
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let ticks: u64 = TIME_FIELDS.iter().map(|field| fields[*field].parse::<u64>().unwrap()).sum();
-        ticks as f64 / TICKS_PER_SECOND
+        processor_seconds(self.child.pid().unwrap())
     }
 
     /// Asks it to end, and waits: it writes its snapshots before.

@@ -32,10 +32,9 @@ use muster_proto::proto::mrds::ledger::node::{
 use muster_simulator::child::Spec;
 use muster_tests::rollouts::start_planner;
 use muster_tests::server::free_port;
-use muster_tests::system::{System, program};
+use muster_tests::system::{GATEWAY, System, program};
 use tonic::{Code, Status};
 
-use super::GATEWAY;
 use super::grpc_client::{Authority, Clients, person};
 
 const PLAN: &str = "web";

@@ -12,13 +12,12 @@ use muster_simulator::repository::{BRANCH, Repository, write_devices};
 use muster_tests::guarded::Guarded;
 use muster_tests::server::{device, free_port};
 use muster_tests::story::sleeper;
-use muster_tests::system::{INGEST, PUBLISHER, ROLLUP, program};
+use muster_tests::system::{GATEWAY, INGEST, PUBLISHER, ROLLUP, program};
 use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
 
 use tokio_util::sync::CancellationToken;
 
-use super::GATEWAY;
 use super::client::{Answer, get, send};
 
 const ROLLOUT: &str = "\

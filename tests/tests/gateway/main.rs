@@ -31,11 +31,10 @@ use std::net::SocketAddr;
 use muster_simulator::child::Spec;
 use muster_tests::server::free_port;
 use muster_tests::story;
-use muster_tests::system::{System, program};
+use muster_tests::system::{GATEWAY, System, program};
 
 use client::get;
 
-const GATEWAY: &str = "muster-gateway";
 const DEVICES: [&str; 2] = ["plant7/press-1", "plant8/press-2"];
 
 /// A system with two devices that run `web`, and a gateway before it that serves.

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use muster_tests::rollouts::start_planner;
-use muster_tests::system::System;
+use muster_tests::system::{GATEWAY, System};
 use serde_json::{Value, json};
 
 use super::client::{Answer, get, send};
-use super::{GATEWAY, served, start_gateway_as};
+use super::{served, start_gateway_as};
 
 async fn change(addr: SocketAddr, line: &str, headers: &str, body: &Value) -> Answer {
     let (method, path) = line.split_once(' ').unwrap();

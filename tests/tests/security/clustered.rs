@@ -13,6 +13,7 @@ use muster_tests::cluster::{Cluster, ELECTION_DEADLINE, SERVERS, leader};
 use muster_tests::raw::Raw;
 use muster_tests::system::{INGEST, ROLLUP, program};
 use muster_tests::wait::{soon, within};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::mirrors::{FACTS, TAG, connect, start, write};
@@ -76,9 +77,10 @@ async fn a_rollup_with_a_readers_tag_moves_the_mirrors_while_it_and_readers_run(
     write(&ingest).await;
     let (mut sequences, wanted) = (BTreeSet::new(), (1..=2 * FACTS).collect::<BTreeSet<_>>());
     while !sequences.is_superset(&wanted) {
-        match soon("facts", ledger.next_batch(100)).await {
+        // The consumer moves with its mirror: a reader notices that after 12 s of silence, opens the next one once the mirror has
+        // a leader, and misses nothing.
+        match timeout(ELECTION_DEADLINE, ledger.next_batch(100)).await.expect("facts") {
             Ok(batch) => sequences.extend(batch.iter().map(|fact| fact.stream_seq)),
-            // The consumer moves with its mirror: a reader that continues from its last position misses nothing.
             Err(_) => ledger = within(ELECTION_DEADLINE, "a mirror", reading, Result::is_ok).await.unwrap(),
         }
     }

@@ -30,6 +30,8 @@ use crate::problem::Problem;
 
 /// Least time between two views of one stream.
 const VIEW_INTERVAL: Duration = Duration::from_secs(1);
+/// Least time between two looks at a view that has not changed: other views change all the time, and wake every stream.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The routes of events.
 pub(crate) fn router() -> Router<People> {
@@ -63,7 +65,7 @@ async fn follow(
     }
     let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()?.parse().ok());
     let changes = people.feed.changes();
-    let source = ViewSource { key, changes, has: last, is_stale: false, next_view: Instant::now() };
+    let source = ViewSource { key, changes, has: last, is_stale: false, next_look: Instant::now() };
     Ok(respond(people, source))
 }
 
@@ -89,41 +91,40 @@ struct ViewSource {
     has: Option<u64>,
     /// The client knows that its view may be out of date.
     is_stale: bool,
-    /// No view is sent before this time.
-    next_view: Instant,
+    /// The stream does not look at its view before this time.
+    next_look: Instant,
 }
 
 impl EventSource for ViewSource {
     fn due(&mut self, people: &People, is_first: bool) -> Option<Event> {
-        self.changes.borrow_and_update();
         if let Some(staleness) = people.feed.staleness() {
+            self.changes.borrow_and_update();
             let data = json!({ "since": staleness.since, "cause": staleness.cause });
             let was_stale = std::mem::replace(&mut self.is_stale, true);
             return (!was_stale).then(|| Event::new("stale", data.to_string()));
         }
-        if Instant::now() < self.next_view {
+        if Instant::now() < self.next_look {
             return None;
         }
+        self.changes.borrow_and_update();
         let was_stale = std::mem::take(&mut self.is_stale);
         let Some((data, seq)) = people.feed.data(&self.key) else {
             // The fleet has no view before the first fact; any other view was there and is gone.
             return (self.key != ViewKey::Fleet).then(Event::end);
         };
         if self.has == Some(seq) && !was_stale {
+            self.next_look = Instant::now() + LOOK_INTERVAL;
             return None;
         }
         let resumes = is_first && self.has.is_some_and(|has| has < seq);
         let name = if is_first && !resumes { "snapshot" } else { "change" };
         self.has = Some(seq);
-        self.next_view = Instant::now() + VIEW_INTERVAL;
+        self.next_look = Instant::now() + VIEW_INTERVAL;
         Some(Event::with_id(name, seq.to_string(), data))
     }
 
     async fn changed(&mut self) -> Option<()> {
-        if self.next_view > Instant::now() {
-            sleep_until(self.next_view).await;
-            return Some(());
-        }
+        sleep_until(self.next_look).await;
         self.changes.changed().await.ok()
     }
 }

@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
+use crate::listener::Limits;
 use crate::login::current;
 use crate::login::session::Session;
 use crate::people::People;
@@ -22,8 +23,8 @@ use crate::problem::Problem;
 
 /// The header with the id of the last event that a client has.
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Most open streams.
-const STREAMS_MAX: i64 = 10_000;
+/// Most open streams: those of 10,000 programs and of 2,000 pages.
+const STREAMS_MAX: i64 = 12_000;
 /// Longest time without an event; also the longest time between two checks of the session.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Age at which a stream ends; the client opens another one.
@@ -32,6 +33,9 @@ const AGE_MAX: Duration = Duration::from_secs(30 * 60);
 const RETRY_MS: (u32, u32) = (2_000, 3_000);
 /// The name of a source's last event.
 const END: &str = "end";
+
+// A page has a second connection, for its documents.
+const _: () = assert!(STREAMS_MAX as usize + 2_000 < Limits::PEOPLE.connections);
 
 /// An event. Its data is one line.
 pub(super) struct Event {

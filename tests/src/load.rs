@@ -1,4 +1,6 @@
-//! The load: reports as a fleet of devices would send them, made before the clock starts, and what is counted of it.
+//! The load of benches: reports as a fleet of devices would send them, made before the clock starts, and what is counted of it.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 use std::time::{Duration, Instant};
 
@@ -15,35 +17,38 @@ use muster_contract::state::{ComponentStatus, DeploymentStatus};
 use muster_contract::subjects;
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
-use muster_tests::envelope::Carry;
+
+use crate::envelope::Carry;
 
 /// Devices over which the load is spread.
-pub(crate) const DEVICES: usize = 1000;
+pub const DEVICES: usize = 1000;
+/// Sites over which the devices are spread.
+pub const SITES: usize = 20;
 /// Messages under way at once.
-pub(crate) const WINDOW: usize = 1024;
+pub const WINDOW: usize = 1024;
 /// Deployments of a fleet whose devices run the same ones.
-pub(crate) const SHARED_DEPLOYMENTS: usize = 10;
+pub const SHARED_DEPLOYMENTS: usize = 10;
 /// Rate at which latency is measured.
-pub(crate) const EVENTS_PER_SECOND: usize = 2000;
+pub const EVENTS_PER_SECOND: usize = 2000;
 /// Events of a latency measurement, the first ones included.
-pub(crate) const LATENCY_EVENTS: usize = 40_000;
+pub const LATENCY_EVENTS: usize = 40_000;
 /// Events at the beginning that are sent and not counted: the views of a fleet that was made a moment ago are still being
 /// written, each at most so often.
-pub(crate) const WARM_UP_EVENTS: usize = EVENTS_PER_SECOND;
+pub const WARM_UP_EVENTS: usize = EVENTS_PER_SECOND;
 /// Time anything of a bench may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A device of the load.
-pub(crate) fn device(at: usize) -> DeviceKey {
+pub fn device(at: usize) -> DeviceKey {
     DeviceKey {
-        site: format!("site-{}", at % 20).parse().unwrap(),
+        site: format!("site-{}", at % SITES).parse().unwrap(),
         device: format!("device-{at}").parse().unwrap(),
     }
 }
 
 /// Which devices run the same: each runs one deployment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Fleet {
+pub enum Fleet {
     /// No two of them: each report changes a view of its own, as often as views are written.
     Different,
     /// Each of [`SHARED_DEPLOYMENTS`] runs on many of them.
@@ -61,7 +66,7 @@ impl Fleet {
 }
 
 /// Desired state of a device: its one deployment.
-pub(crate) fn desired(fleet: Fleet, at: usize) -> (String, Bytes) {
+pub fn desired(fleet: Fleet, at: usize) -> (String, Bytes) {
     let id = fleet.deployment(at);
     let mut entry = DesiredDeployment {
         name: id.to_string(),
@@ -97,12 +102,12 @@ pub(crate) fn desired(fleet: Fleet, at: usize) -> (String, Bytes) {
 }
 
 /// The state that the `nth` report of a device carries: it changes with every report.
-pub(crate) fn state(nth: usize) -> State {
+pub fn state(nth: usize) -> State {
     if nth.is_multiple_of(2) { State::Installed } else { State::Installing }
 }
 
 /// The `nth` report of a device, counted from 1, as its subject and bytes.
-pub(crate) fn report(fleet: Fleet, at: usize, nth: usize) -> (String, Bytes) {
+pub fn report(fleet: Fleet, at: usize, nth: usize) -> (String, Bytes) {
     let state = state(nth);
     let seq = Seq::new(nth as u64).unwrap();
     let component = |name: &str| ComponentStatus { name: name.parse().unwrap(), state, error: None };
@@ -126,17 +131,17 @@ pub(crate) fn report(fleet: Fleet, at: usize, nth: usize) -> (String, Bytes) {
 }
 
 /// `count` reports of all devices in turn, from the `first`th of each on.
-pub(crate) fn reports(fleet: Fleet, first: usize, count: usize) -> Vec<(String, Bytes)> {
+pub fn reports(fleet: Fleet, first: usize, count: usize) -> Vec<(String, Bytes)> {
     (0..count).map(|i| report(fleet, i % DEVICES, first + i / DEVICES)).collect()
 }
 
 /// Publishes desired states, and waits until all are stored.
-pub(crate) async fn publish_desired(bus: &Bus, states: Vec<(String, Bytes)>) {
+pub async fn publish_desired(bus: &Bus, states: Vec<(String, Bytes)>) {
     send(bus, states.into_iter().map(|(subject, payload)| Outgoing::new(subject, payload))).await;
 }
 
 /// Publishes reports pipelined, and waits until all are stored.
-pub(crate) async fn publish(bus: &Bus, carry: Carry, reports: Vec<(String, Bytes)>) {
+pub async fn publish(bus: &Bus, carry: Carry, reports: Vec<(String, Bytes)>) {
     let mut chance = Rng::new();
     send(bus, reports.into_iter().map(|(subject, payload)| carry.report(subject, payload, &mut chance)))
         .await;
@@ -156,28 +161,28 @@ async fn send(bus: &Bus, messages: impl Iterator<Item = Outgoing>) {
 }
 
 /// Latencies of events.
-pub(crate) struct Latency(Vec<Duration>);
+pub struct Latency(Vec<Duration>);
 
 impl Latency {
     /// The latencies of all events but the first ones, each with the moment it was sent at.
-    pub(crate) fn of(mut events: Vec<(Instant, Duration)>, warm_up: usize) -> Self {
+    pub fn of(mut events: Vec<(Instant, Duration)>, warm_up: usize) -> Self {
         events.sort_unstable();
         Self::of_samples(events.into_iter().skip(warm_up).map(|(_, took)| took).collect())
     }
 
     /// The latencies of all these samples.
-    pub(crate) fn of_samples(mut samples: Vec<Duration>) -> Self {
+    pub fn of_samples(mut samples: Vec<Duration>) -> Self {
         samples.sort_unstable();
         Self(samples)
     }
 
     /// How many samples.
-    pub(crate) fn samples(&self) -> usize {
+    pub fn samples(&self) -> usize {
         self.0.len()
     }
 
     /// The latency that so many of a thousand do not exceed, in milliseconds.
-    pub(crate) fn per_mille(&self, share: usize) -> f64 {
+    pub fn per_mille(&self, share: usize) -> f64 {
         let at = (self.0.len() * share).div_ceil(1000).max(1) - 1;
         self.0[at].as_secs_f64() * 1000.0
     }

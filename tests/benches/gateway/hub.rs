@@ -1,0 +1,157 @@
+//! The hub of the bench: a server, ingest, rollup and one gateway as processes, a fleet that has reported, and 2,000 reports a second.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use muster_bus::{Bus, BusConfig};
+use muster_contract::subjects::stream;
+use muster_simulator::child::{Child, Spec};
+use muster_simulator::http;
+use muster_simulator::hub::Hub as Asked;
+use muster_tests::bench::{processor_seconds, say};
+use muster_tests::envelope::Carry;
+use muster_tests::hostile::memory::resident_bytes;
+use muster_tests::load::{self, EVENTS_PER_SECOND, Fleet, PATIENCE, WINDOW};
+use muster_tests::server::{Server, free_port};
+use muster_tests::system::{GATEWAY, INGEST, ROLLUP, program};
+use tempfile::TempDir;
+use tokio::time::{Instant as Due, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::streams::{self, Held, Wanted};
+
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The hub.
+pub(crate) struct Hub {
+    bus: Bus,
+    devices: usize,
+    addr: SocketAddr,
+    gateway: Child,
+    _services: Vec<Child>,
+    _dir: TempDir,
+    server: Server,
+}
+
+/// The first screen.
+pub(crate) struct Screens {
+    pub(crate) slowest: f64,
+    pub(crate) bytes: usize,
+}
+
+/// What the gateway used under load.
+pub(crate) struct Used {
+    pub(crate) gateway_cores: f64,
+    pub(crate) resident_mib: f64,
+    pub(crate) facts_a_second: f64,
+}
+
+impl Hub {
+    /// A hub where so many devices have reported once.
+    pub(crate) async fn start(devices: usize) -> Self {
+        let server = Server::start();
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("rollup").display().to_string();
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let at = addr.to_string();
+        let start = |name: &str, own: &[&str]| {
+            let args =
+                [&["--nats-url", &server.url()], own].concat().into_iter().map(str::to_owned).collect();
+            Child::start(Spec { name: name.to_owned(), program: program(name), args }, dir.path()).unwrap()
+        };
+        let services = vec![start(INGEST, &["--lease", "1h"]), start(ROLLUP, &["--data-dir", &data])];
+        let gateway = start(GATEWAY, &["--insecure-http", "--people-addr", &at]);
+        let bus =
+            Bus::connect(BusConfig::service(server.url(), "bench"), &CancellationToken::new()).await.unwrap();
+        bus.converge().await.unwrap();
+        say(&format!("{devices} devices report"));
+        load::publish_desired(&bus, (0..devices).map(|at| load::desired(Fleet::Alike, at)).collect()).await;
+        let first = (0..devices).map(|at| load::report(Fleet::Alike, at, 1)).collect();
+        load::publish(&bus, Carry::Everything, first).await;
+        let hub = Self { bus, devices, addr, gateway, _services: services, _dir: dir, server };
+        hub.settled().await;
+        hub
+    }
+
+    /// Where the gateway listens.
+    pub(crate) const fn gateway(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Where the server listens.
+    pub(crate) fn nats(&self) -> String {
+        self.server.url()
+    }
+
+    /// Waits until the gateway's page shows the whole fleet.
+    async fn settled(&self) {
+        let (asked, deadline) = (Asked::new(self.bus.clone()), Instant::now() + PATIENCE);
+        loop {
+            let heard = asked.fleet().await.map_or(0, |view| view.tally.devices.fresh);
+            let page = http::get(self.addr, "/").await.map_or(0, |answer| answer.status);
+            if heard == self.devices as u64 && page == 200 {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{heard} devices after {PATIENCE:?}, page {page}");
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Asks for the first screen so many times.
+    pub(crate) async fn first_screens(&self, times: usize) -> Screens {
+        let mut screens = Screens { slowest: 0.0, bytes: 0 };
+        for _ in 0..times {
+            let begin = Instant::now();
+            let answer = http::get(self.addr, "/").await.unwrap();
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            screens.slowest = screens.slowest.max(begin.elapsed().as_secs_f64());
+            screens.bytes = screens.bytes.max(answer.body.len());
+        }
+        screens
+    }
+
+    /// Reports come while a process holds the streams; what the streams got, and what the gateway used meanwhile.
+    pub(crate) async fn under_load(&self, wanted: &Wanted) -> (Held, Used) {
+        let stop = CancellationToken::new();
+        let reporting = tokio::spawn(paced(self.bus.clone(), self.devices, stop.clone()));
+        let pid = self.gateway.pid().unwrap();
+        let mut holder = streams::Holder::start(wanted);
+        holder.wait_until_open().await;
+        say("every stream is open");
+        let (begin, before, from) = (Instant::now(), processor_seconds(pid), self.ledger_seq().await);
+        let held = holder.result().await;
+        let seconds = begin.elapsed().as_secs_f64();
+        let used = Used {
+            gateway_cores: (processor_seconds(pid) - before) / seconds,
+            resident_mib: resident_bytes(pid) as f64 / f64::from(1 << 20),
+            facts_a_second: (self.ledger_seq().await - from) as f64 / seconds,
+        };
+        stop.cancel();
+        reporting.await.unwrap();
+        (held, used)
+    }
+
+    async fn ledger_seq(&self) -> u64 {
+        self.bus.stream_state(stream::LEDGER).await.unwrap().last_seq
+    }
+}
+
+/// Sends a report of the next device every so often, until `stop`.
+async fn paced(bus: Bus, devices: usize, stop: CancellationToken) {
+    let (mut window, mut chance, begin) = (bus.window(WINDOW), Rng::new(), Due::now());
+    for event in 0.. {
+        if stop.is_cancelled() {
+            break;
+        }
+        sleep_until(begin + Duration::from_secs_f64(event as f64 / EVENTS_PER_SECOND as f64)).await;
+        let (subject, payload) = load::report(Fleet::Alike, event % devices, 2 + event / devices);
+        window.send(Carry::Everything.report(subject, payload, &mut chance), ()).await;
+        while let Some((_, stored)) = window.try_next() {
+            stored.unwrap();
+        }
+    }
+    while let Some((_, stored)) = window.next().await {
+        stored.unwrap();
+    }
+}
