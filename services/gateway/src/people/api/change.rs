@@ -4,6 +4,8 @@
 //! `If-Match` becomes the version that the planner compares, `Idempotency-Key` its id of the request: the planner knows it for 24
 //! hours, whichever gateway sent it.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{ETAG, IF_MATCH};
@@ -159,8 +161,8 @@ impl Change {
         Some(schema)
     }
 
-    /// The schema of the body without references.
-    fn inline_schema(&self) -> Value {
+    /// The schema of the body without references. To generate it takes longer than to check a request by it.
+    pub(super) fn inline_schema(&self) -> Value {
         let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
         self.body_schema(&mut settings.into_generator()).unwrap_or_default()
     }
@@ -172,7 +174,7 @@ impl Change {
         fields.all(|(_, field)| !is_of(field, "object") && !is_of(field, "array"))
     }
 
-    /// The request of a body.
+    /// The request of a body, whose inline schema is given.
     ///
     /// # Errors
     /// A field is unknown, wrong or missing, and named.
@@ -182,7 +184,8 @@ impl Change {
         fields: Fields,
         headers: &HeaderFields,
     ) -> Result<Value, Problem> {
-        let body = self.object(fields)?;
+        let body = self.object(schema, fields)?;
+        schema: &Value,
         let mut request = json!({});
         insert(&mut request, self.body, Value::Object(body));
         for (name, pointer) in self.names() {
@@ -205,8 +208,7 @@ impl Change {
     }
 
     /// The body as an object: fields of a form get the types that the schema gives them.
-    fn object(&self, fields: Fields) -> Result<Map<String, Value>, Problem> {
-        let schema = self.inline_schema();
+    fn object(&self, schema: &Value, fields: Fields) -> Result<Map<String, Value>, Problem> {
         let empty = Map::new();
         let known = schema["properties"].as_object().unwrap_or(&empty);
         let object = match fields {
@@ -216,7 +218,7 @@ impl Change {
         if let Some(unknown) = object.keys().find(|field| !known.contains_key(*field)) {
             return Err(self.unknown(unknown, known));
         }
-        if let Some((field, rule)) = wrong_kind(&schema, &Value::Object(object.clone()), "") {
+        if let Some((field, rule)) = wrong_kind(schema, &Value::Object(object.clone()), "") {
             return Err(Problem::field(&field, rule));
         }
         let mut required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -303,19 +305,19 @@ fn version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     }
 }
 
-/// Makes a change.
+/// Makes a change, the inline schema of whose body is given.
 ///
 /// # Errors
 /// The request cannot be understood, the service refuses it, or does not answer.
 pub(super) async fn make(
-    change: &'static Change,
+    (change, schema): (&'static Change, Arc<Value>),
     State(people): State<People>,
     path: PathParams,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let (names, people) = (path_names(path)?, people.acting_for(request.extensions()));
     let headers = HeaderFields::read(change, &request)?;
-    let request = change.request(&names, read_body(request, BODY_BYTES_MAX).await?, &headers)?;
+    let request = change.request(&schema, &names, read_body(request, BODY_BYTES_MAX).await?, &headers)?;
     let answer = change.service.request(&people.hub, change.verb, &request).await;
     let answer = answer.map_err(|error| change.failed(error, &headers))?;
     let version = change.is_versioned().then(|| answer["version"].as_u64()).flatten();
