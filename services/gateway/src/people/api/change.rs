@@ -119,6 +119,11 @@ impl Change {
         self.service == Service::Planner
     }
 
+    /// Whether each request makes a new document, which has no version before.
+    fn makes_document(&self) -> bool {
+        self.method == ChangeMethod::Post && self.status == StatusCode::CREATED
+    }
+
     /// The names in the address, each with its pointer in the request.
     fn names(&self) -> impl Iterator<Item = (&'static str, String)> {
         let names = self.path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
@@ -180,12 +185,12 @@ impl Change {
     /// A field is unknown, wrong or missing, and named.
     fn request(
         &self,
+        schema: &Value,
         names: &Map<String, Value>,
         fields: Fields,
         headers: &HeaderFields,
     ) -> Result<Value, Problem> {
         let body = self.object(schema, fields)?;
-        schema: &Value,
         let mut request = json!({});
         insert(&mut request, self.body, Value::Object(body));
         for (name, pointer) in self.names() {
@@ -283,8 +288,7 @@ struct HeaderFields {
 impl HeaderFields {
     fn read(change: &Change, request: &Request<Body>) -> Result<Self, Problem> {
         let version = version(request.headers())?;
-        // A document that is made has no version before.
-        let has_version = change.is_versioned() && change.status != StatusCode::CREATED;
+        let has_version = change.is_versioned() && !change.makes_document();
         if version.is_some() && !has_version {
             let detail = "what this address makes or changes has no version: leave If-Match out";
             return Err(Problem::new(StatusCode::PRECONDITION_FAILED, detail));
