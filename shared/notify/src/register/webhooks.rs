@@ -13,7 +13,7 @@ use muster_contract::{SubscriptionName, Timestamp};
 use super::{Line, Register};
 use crate::webhooks;
 
-/// A gateway that has not asked for so long does not count: longer than a gateway whose places are all taken needs for one.
+/// A gateway that has not asked for so long does not count: longer than a gateway without a free slot needs for one.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 /// Gateways that are remembered.
 const GATEWAYS_MAX: usize = 64;

@@ -30,7 +30,7 @@ fn query(gateway: &str, keys: &[&str]) -> WebhookDueQuery {
 fn record(name: &str, owner: &str) -> SubscriptionRecord {
     let subscription = Subscription::named(name.parse().unwrap());
     let sealed = SealedWebhook { sealed: "sealed".to_owned(), key: KEY.to_owned() };
-    let host = format!("{owner}.example");
+    let host = format!("{owner}.example:8443");
     let request = WebhookRequest { subscription: subscription.clone(), host, sealed, give_up_seconds: 60 };
     SubscriptionRecord {
         api_version: Default::default(),
@@ -147,7 +147,7 @@ fn a_claim_counts_before_the_stream_brings_it() {
 }
 
 #[test]
-fn owners_and_hosts_whose_places_are_taken_wait() {
+fn owners_and_hosts_whose_slots_are_in_use_wait() {
     let mut register = waiting(&[("a", "anna"), ("b", "bob")]);
     let by_owner = WebhookDueQuery { skip_owners: vec!["anna".to_owned()], ..query("g", &[KEY]) };
     let by_host = WebhookDueQuery { skip_hosts: vec!["bob.example".to_owned()], ..query("g", &[KEY]) };
