@@ -73,13 +73,15 @@ struct OpenedTarget {
 }
 
 impl Webhooks {
-    /// Reads the key file and the authorities.
+    /// Reads the key file and the authorities. The log has the ids of the keys, with which the list of webhooks names them.
     ///
     /// # Errors
     /// A file cannot be used.
     pub fn open(config: WebhooksConfig) -> Result<Self, WebhooksSetupError> {
         let sealer = Sealer::read(&config.key)?;
         let client = Client::new(AGENT, config.ca.as_deref(), config.allowed)?;
+        let ids = sealer.key_ids();
+        tracing::info!(seals = ids.first(), opens = ids.join(" "), "read the keys of webhooks");
         Ok(Self { sealer, client })
     }
 

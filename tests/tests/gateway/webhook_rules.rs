@@ -56,7 +56,11 @@ async fn a_gateway_without_the_key_leaves_a_webhook_to_one_that_has_it() {
     let file = keys_file(system.dir(), "both.key", &[OTHER_KEY, KEY]);
     start_gateway_as(&mut system, "gateway-both", &settings(&file, &receiver)).await;
     let line = delivered(other).await;
-    assert_ne!(line["key"], old_key, "{line}");
+    let [old, new] = [&old_key, &line["key"]].map(|key| key.as_str().unwrap());
+    assert_ne!(old, new, "{line}");
+    let log = system.log("gateway-both");
+    let logged = log.lines().find(|line| line.contains("read the keys of webhooks")).unwrap_or_default();
+    assert!(logged.contains(&format!("{new} {old}")), "in the order of the file: {logged}");
     system.kill("gateway-both").await;
     let before = receiver.at(WORKS).len();
     publish(&system, 3).await;
