@@ -20,7 +20,7 @@ use axum::http::header::HOST;
 use axum::http::{Extensions, HeaderMap, StatusCode};
 use muster_client::ask::Hub;
 use muster_service::clock::Clock;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use self::api::answers::Answers;
@@ -35,7 +35,7 @@ use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::webhooks::Webhooks;
 
-/// Statuses of many pages that are gathered at once.
+/// Answers of many reads that are gathered at once.
 const GATHERS_MAX: usize = 4;
 
 /// Everything that the routes of people share. Clones share everything.
@@ -137,6 +137,18 @@ impl People {
                 StatusCode::MISDIRECTED_REQUEST,
                 "log in at the address of --public-url, not at another one",
             )
+        })
+    }
+
+    /// A permit for an answer that takes many reads.
+    ///
+    /// # Errors
+    /// As many as may be are gathered at this moment.
+    pub(crate) fn gather(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        self.gathers.try_acquire().map_err(|_| {
+            let detail =
+                format!("this gateway gathers {GATHERS_MAX} answers of many reads, and no more at once");
+            Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail)
         })
     }
 

@@ -7,14 +7,14 @@
 //!
 //! The hub keeps webhooks and their progress, so any gateway with the key continues where another one stopped. Address and secret
 //! are sealed by a key of gateways ([`Target`]): the hub, its backups and other roles cannot read them. [`deliverer`] posts events,
-//! [`places`] bounds how many at once, [`event`] composes them, [`revocations`] reports whose right was revoked,
+//! [`slots`] bounds how many at once, [`event`] composes them, [`revocations`] reports whose right was revoked,
 //! [`settings`] reads flags. This module stores nothing.
 
 pub mod deliverer;
 pub mod event;
-mod places;
 pub(crate) mod revocations;
 pub mod settings;
+mod slots;
 
 use data_encoding::BASE64URL_NOPAD;
 use muster_contract::WebhookUrl;
@@ -73,13 +73,15 @@ struct OpenedTarget {
 }
 
 impl Webhooks {
-    /// Reads the key file and the authorities.
+    /// Reads the key file and the authorities. The log has the ids of the keys, with which the list of webhooks names them.
     ///
     /// # Errors
     /// A file cannot be used.
     pub fn open(config: WebhooksConfig) -> Result<Self, WebhooksSetupError> {
         let sealer = Sealer::read(&config.key)?;
         let client = Client::new(AGENT, config.ca.as_deref(), config.allowed)?;
+        let ids = sealer.key_ids();
+        tracing::info!(seals = ids.first(), opens = ids.join(" "), "read the keys of webhooks");
         Ok(Self { sealer, client })
     }
 
@@ -111,8 +113,8 @@ impl Webhooks {
 
     /// Opens a sealed target; `None` if another key sealed it.
     fn open_target(&self, sealed: &SealedWebhook) -> Option<OpenedTarget> {
-        let (target, place) = self.sealer.open_with::<Target>(Purpose::Webhook, &sealed.sealed)?;
-        let resealed = if place == 0 { None } else { self.seal(&target) };
+        let (target, index) = self.sealer.open_with::<Target>(Purpose::Webhook, &sealed.sealed)?;
+        let resealed = if index == 0 { None } else { self.seal(&target) };
         Some(OpenedTarget { target, resealed })
     }
 }

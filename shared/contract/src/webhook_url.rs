@@ -66,6 +66,15 @@ fn split_authority(authority: &str) -> Option<(&str, u16)> {
 }
 
 impl WebhookUrl {
+    /// The host of an authority, without its port.
+    pub fn host_of(authority: &str) -> &str {
+        match authority.rsplit_once(':') {
+            // The port of an address of IPv6 is behind its bracket.
+            Some((host, port)) if !port.ends_with(']') => host,
+            _ => authority,
+        }
+    }
+
     /// Its host: a name or an address.
     pub fn host(&self) -> &str {
         &self.host
@@ -125,7 +134,9 @@ mod tests {
         ] {
             let url: WebhookUrl = text.parse().unwrap();
             assert_eq!((url.host(), url.port(), &*url.path()), (host, port, path), "{text}");
+            assert_eq!(WebhookUrl::host_of(&url.authority()).trim_matches(['[', ']']), host);
         }
+        assert_eq!(WebhookUrl::host_of("[::1]"), "[::1]");
         for bad in [
             "http://a",
             "https://",

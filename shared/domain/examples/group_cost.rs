@@ -1,5 +1,6 @@
 //! Measures the cost of groups and defined views: nanoseconds a fact without them, with labels, and with views;
-//! how long the longest step of counting a new definition holds the fold; and how long rendering a view takes.
+//! how long the longest step of counting a new definition holds the fold; how long rendering a view takes; and what a view
+//! costs while each fact takes its newest time away.
 //!
 //! `cargo run --release -p muster-domain --example group_cost [DEVICES]`
 
@@ -21,6 +22,8 @@ const DEPLOYMENTS: usize = 5;
 const FACTS: usize = 400_000;
 /// Devices counted in one step, as the rollup does.
 const STEP: u32 = 2_000;
+/// Devices that recover in the reverse order of their failures.
+const RECOVERIES: usize = 1_000;
 /// The longest hold of the fold that nobody notices.
 const STALL: Duration = Duration::from_millis(20);
 
@@ -50,6 +53,32 @@ fn main() {
         );
         assert!(longest < STALL, "a step holds the fold for {longest:?}");
     }
+    recover_in_reverse(devices);
+}
+
+/// Lets all devices fail, and then the one that failed last recover first: each recovery takes the newest time of a view of
+/// what has failed away.
+fn recover_in_reverse(devices: usize) {
+    let mut fleet = fleet(devices, 0);
+    for number in 0..devices {
+        let (subject, fact) = status(number, 0, (1, number), "failed");
+        apply(&mut fleet, &subject, fact);
+    }
+    fleet.define([read(json!({
+        "apiVersion": "muster/v1", "kind": "ViewDefinition", "name": "v00", "select": {"standings": ["failed"]},
+    }))]);
+    while fleet.count_defined(STEP) {}
+    let (mut folded, mut shown) = (Duration::ZERO, Duration::ZERO);
+    for number in (devices.saturating_sub(RECOVERIES)..devices).rev() {
+        let (subject, fact) = status(number, 0, (2, devices + number), "installed");
+        let begun = Instant::now();
+        apply(&mut fleet, &subject, fact);
+        folded += begun.elapsed();
+        shown += show(&fleet, 1);
+    }
+    let recoveries = RECOVERIES.min(devices) as u32;
+    let (folded, shown) = (folded / recoveries, shown / recoveries);
+    println!("newest first out of a view: {folded:.1?} a fact, shown in {shown:.1?}");
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -107,15 +136,7 @@ fn facts(fleet: &mut Fleet, devices: usize) -> f64 {
     let facts: Vec<(LedgerSubject, Fact)> = (0..FACTS)
         .map(|number| {
             let (device, seq) = (number * 7919 % devices, number / devices + 1);
-            let state = states[number / devices % 2];
-            let id = deployment(number % DEPLOYMENTS);
-            let fact: StatusFact = read(json!({
-                "apiVersion": "muster/v1", "kind": "StatusFact", "epoch": 1, "seq": seq, "head": seq,
-                "observedAt": "2026-01-01T00:00:00Z", "receivedAt": "2026-01-01T00:00:00Z", "deployment": id,
-                "generation": 1, "digest": format!("sha256:{:064}", 0), "status": {"state": state},
-                "components": [{"name": "main", "state": state}], "current": true,
-            }));
-            (LedgerSubject::Status(key(device), id), Fact::Status(fact))
+            status(device, number % DEPLOYMENTS, (seq, number), states[number / devices % 2])
         })
         .collect();
     let begun = Instant::now();
@@ -125,9 +146,23 @@ fn facts(fleet: &mut Fleet, devices: usize) -> f64 {
     begun.elapsed().as_nanos() as f64 / FACTS as f64
 }
 
+/// The fact that a deployment on a device has a state, received at a second.
+fn status(device: usize, number: usize, (seq, second): (usize, usize), state: &str) -> (LedgerSubject, Fact) {
+    let id = deployment(number);
+    let received_at = Timestamp::from_second(second as i64).unwrap_or_default();
+    let fact: StatusFact = read(json!({
+        "apiVersion": "muster/v1", "kind": "StatusFact", "epoch": 1, "seq": seq, "head": seq,
+        "observedAt": "2026-01-01T00:00:00Z", "receivedAt": received_at, "deployment": id,
+        "generation": 1, "digest": format!("sha256:{:064}", 0), "status": {"state": state},
+        "components": [{"name": "main", "state": state}], "current": true,
+    }));
+    (LedgerSubject::Status(key(device), id), Fact::Status(fact))
+}
+
 fn apply(fleet: &mut Fleet, subject: &LedgerSubject, fact: Fact) {
     let ledger_seq = fleet.as_of().ledger_seq + 1;
-    fleet.apply(Position { ledger_seq, stored_at: Timestamp::UNIX_EPOCH }, subject, fact);
+    let stored_at = Timestamp::from_millisecond(ledger_seq as i64).unwrap_or_default();
+    fleet.apply(Position { ledger_seq, stored_at }, subject, fact);
 }
 
 /// How long the slowest view takes to be shown.

@@ -1,6 +1,8 @@
 //! Handles the requests about webhooks (`muster.notify.webhook-*`): operators register, list and remove webhooks through a gateway,
 //! and gateways claim deliveries, report their results, and say whose right was revoked. [`crate::webhooks`] decides.
 
+use std::time::Duration;
+
 use muster_bus::{PublishErrorKind, Requester, Role};
 use muster_contract::notify::{
     LEASE_MAX_SECONDS, RevokedOwner, SealedWebhook, Subscription, SubscriptionAnswer, SubscriptionsQuery,
@@ -11,6 +13,7 @@ use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question::{bad, checked_limit};
 use muster_contract::{SubscriptionName, Timestamp};
 use muster_service::clock::{Clock as _, SystemClock};
+use tokio::time::Instant;
 
 use crate::handler::{
     ATTEMPTS_MAX, LINES_MAX, StoredSubscription, SubscriptionHandler, absent, busy, move_on, not_written,
@@ -19,8 +22,9 @@ use crate::register::held;
 use crate::source::NoticeSource;
 use crate::webhooks;
 
-/// Webhooks that one request for a delivery tries to claim: other gateways claim at the same time.
-const CLAIMS_MAX: usize = 4;
+/// Time in which one request for a delivery tries one due webhook after another: other gateways claim at the same time, and
+/// this process may not have read of their claims. A gateway that gets none asks again a second later.
+const CLAIM_WITHIN: Duration = Duration::from_secs(2);
 
 impl<S: NoticeSource> SubscriptionHandler<S> {
     /// Makes a webhook, or replaces the address and the secret of one.
@@ -72,14 +76,12 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         query.check().map_err(|violation| bad(violation.to_string()))?;
         self.known().await?;
         let now = SystemClock.now();
-        let due = held(&self.register).due_webhooks(&query, CLAIMS_MAX, now);
-        for name in due {
-            if let Some(delivery) = self.claim(&name, &query, now).await? {
-                return Ok(WebhookDueAnswer { delivery: Some(delivery) });
-            }
+        let (due, query) = (held(&self.register).due_webhooks(&query, now), &query);
+        let delivery = first_claimed(due, |name| async move { self.claim(&name, query, now).await }).await?;
+        if delivery.is_none() {
+            self.renew_one(now).await?;
         }
-        self.renew_one(now).await?;
-        Ok(WebhookDueAnswer { delivery: None })
+        Ok(WebhookDueAnswer { delivery })
     }
 
     /// Claims the newest notice of a webhook; none if it is not due any more.
@@ -205,6 +207,26 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
     }
 }
 
+/// Claims one webhook after another until a claim holds, for [`CLAIM_WITHIN`].
+async fn first_claimed<F>(
+    due: Vec<SubscriptionName>,
+    claim: impl Fn(SubscriptionName) -> F,
+) -> Result<Option<WebhookDelivery>, ErrorBody>
+where
+    F: Future<Output = Result<Option<WebhookDelivery>, ErrorBody>>,
+{
+    let end = Instant::now() + CLAIM_WITHIN;
+    for name in due {
+        if Instant::now() >= end {
+            break;
+        }
+        if let Some(delivery) = claim(name).await? {
+            return Ok(Some(delivery));
+        }
+    }
+    Ok(None)
+}
+
 /// A webhook makes gateways connect to an address, so operators alone choose one. An open server proves no requester's
 /// role.
 fn may_manage(requester: &Requester) -> Result<(), ErrorBody> {
@@ -234,9 +256,42 @@ fn no_webhook(name: &SubscriptionName) -> ErrorBody {
 #[cfg(test)]
 mod tests {
     use muster_contract::OnBehalfOf;
+    use muster_contract::notify::EndReason;
+    use muster_contract::view::AsOf;
 
     use super::*;
     use crate::ownership::tests::user;
+
+    fn delivery(name: &SubscriptionName) -> WebhookDelivery {
+        let as_of = AsOf { ledger_seq: 9, at: Timestamp::UNIX_EPOCH };
+        WebhookDelivery {
+            host: "hooks.example".to_owned(),
+            sealed: SealedWebhook { sealed: "a".to_owned(), key: "0".repeat(16) },
+            owner: None,
+            failures: 0,
+            notice: crate::compose::ending(name, 1, None, as_of, EndReason::Expired),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_misses_claims_gets_the_next_due_webhook() {
+        let due: Vec<SubscriptionName> = (0..64).map(|at| format!("a-{at}").parse().unwrap()).collect();
+        let claimed = async |missed: usize, takes: Duration| {
+            let is_missed = |name: &SubscriptionName| due[..missed].contains(name);
+            let claim = |name: SubscriptionName| {
+                let found = (!is_missed(&name)).then(|| delivery(&name));
+                async move {
+                    tokio::time::sleep(takes).await;
+                    Ok(found)
+                }
+            };
+            first_claimed(due.clone(), claim).await.unwrap().map(|delivery| delivery.notice.name.to_string())
+        };
+        let quick = Duration::from_millis(1);
+        assert_eq!(claimed(40, quick).await.as_deref(), Some("a-40"));
+        assert_eq!(claimed(64, quick).await, None);
+        assert_eq!(claimed(40, CLAIM_WITHIN / 10).await, None, "an answer is due before");
+    }
 
     #[test]
     fn operators_manage_webhooks_and_gateways_deliver() {

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use muster_contract::Timestamp;
 use muster_contract::notify::{
     RevokedOwner, SubscriptionRecord, WEBHOOK_CLAIM_SECONDS, WEBHOOK_ERROR_BYTES_MAX, Webhook, WebhookClaim,
     WebhookDueQuery, WebhookLine, WebhookProgress, WebhookRequest, WebhookResultRequest, WebhookState,
 };
 use muster_contract::state::cut;
+use muster_contract::{Timestamp, WebhookUrl};
 
 /// Delay after the first failure; each further one doubles it.
 const RETRY_MIN: Duration = Duration::from_secs(2);
@@ -51,12 +51,12 @@ pub(crate) fn is_claimed(record: &SubscriptionRecord, now: Timestamp) -> bool {
     claim.is_some_and(|claim| claim.until > now)
 }
 
-/// Whether a gateway can open the address of a webhook, and has a place for its delivery.
+/// Whether a gateway can open the address of a webhook, and has a slot for its delivery.
 pub(crate) fn is_for(webhook: &Webhook, owner: Option<&str>, query: &WebhookDueQuery) -> bool {
     let WebhookProgress { key, host, failures, .. } = &webhook.progress;
     query.keys.contains(key)
         && !(query.skip_failing && *failures > 0)
-        && !query.skip_hosts.contains(host)
+        && !query.skip_hosts.iter().any(|skipped| skipped == WebhookUrl::host_of(host))
         && owner.is_none_or(|owner| !query.skip_owners.iter().any(|skipped| skipped == owner))
 }
 

@@ -132,7 +132,9 @@ async fn inventory_instances_views_and_subscriptions_change_by_rest() {
         done(addr, &format!("POST /nodes/{key}/state"), body, 200).await;
     }
     let disruption = json!({ "start": "2030-01-01T00:00:00Z", "shouldEvict": true });
-    done(addr, &format!("PUT /nodes/{key}/disruptions/disks"), disruption, 200).await;
+    for status in [201, 409] {
+        done(addr, &format!("PUT /nodes/{key}/disruptions/disks"), disruption.clone(), status).await;
+    }
     let shown = get(addr, &format!("/api/v1/nodes/{key}")).await.unwrap();
     assert_eq!(shown.json()["node"]["disruptions"][0]["id"], "disks", "{shown:?}");
     assert!(shown.header("etag").is_some(), "{shown:?}");

@@ -120,6 +120,11 @@ impl Receiver {
         format!("https://localhost:{}{path}", self.port)
     }
 
+    /// The same by the number of its address: another host.
+    pub(super) fn url_by_address(&self, path: &str) -> String {
+        format!("https://127.0.0.1:{}{path}", self.port)
+    }
+
     /// All requests.
     pub(super) fn all(&self) -> Vec<Received> {
         self.state.received.lock().unwrap().clone()

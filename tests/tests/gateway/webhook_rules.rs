@@ -19,6 +19,8 @@ use super::{DEVICES, GATEWAY, start_gateway_as};
 const OTHER_KEY: &str = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=";
 /// Deliveries of a gateway to one host at once: `HOST_MAX` of the gateway.
 const OF_A_HOST: usize = 8;
+/// Deliveries to a slow host, four times as many as are made at once: the last begin after 12 seconds.
+const SLOW_DELIVERIES: usize = 4 * OF_A_HOST;
 
 async fn publish(system: &System, release: u32) {
     story::publish(system, &DEVICES.map(story::key), "web", release).await;
@@ -54,7 +56,11 @@ async fn a_gateway_without_the_key_leaves_a_webhook_to_one_that_has_it() {
     let file = keys_file(system.dir(), "both.key", &[OTHER_KEY, KEY]);
     start_gateway_as(&mut system, "gateway-both", &settings(&file, &receiver)).await;
     let line = delivered(other).await;
-    assert_ne!(line["key"], old_key, "{line}");
+    let [old, new] = [&old_key, &line["key"]].map(|key| key.as_str().unwrap());
+    assert_ne!(old, new, "{line}");
+    let log = system.log("gateway-both");
+    let logged = log.lines().find(|line| line.contains("read the keys of webhooks")).unwrap_or_default();
+    assert!(logged.contains(&format!("{new} {old}")), "in the order of the file: {logged}");
     system.kill("gateway-both").await;
     let before = receiver.at(WORKS).len();
     publish(&system, 3).await;
@@ -64,17 +70,20 @@ async fn a_gateway_without_the_key_leaves_a_webhook_to_one_that_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_host_takes_few_places_and_delays_no_other_host() {
+async fn a_slow_host_uses_few_slots_and_delays_no_other_host() {
     let (_system, slow, addr) = delivering().await;
     let quick = slow.another().await;
-    for at in 0..2 * OF_A_HOST {
+    for at in 0..SLOW_DELIVERIES {
         registered(addr, json!({ "name": format!("slow-{at}"), "url": slow.url(LATE), "on": "verdict" }))
             .await;
     }
     until("slow deliveries", async || slow.at(LATE).len(), |count| *count >= OF_A_HOST).await;
-    registered(addr, json!({ "name": "quick", "url": quick.url(WORKS), "on": "verdict" })).await;
+    registered(addr, json!({ "name": "quick", "url": quick.url_by_address(WORKS), "on": "verdict" })).await;
     until("the event of another host", async || quick.at(WORKS), |all| !all.is_empty()).await;
-    until("all slow ones", async || slow.at(LATE).len(), |count| *count >= 2 * OF_A_HOST).await;
+    let begun = slow.at(LATE).len();
+    assert!(begun < SLOW_DELIVERIES, "it came after {begun} slow deliveries had begun: it waited for them");
+    let all = async || slow.at(LATE).len();
+    within(TAKEN_OVER_WITHIN, "all slow ones", all, |count| *count >= SLOW_DELIVERIES).await;
     assert_eq!(slow.waiting_max(), OF_A_HOST);
 }
 

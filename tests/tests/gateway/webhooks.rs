@@ -26,7 +26,7 @@ pub(super) const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(90);
 
 /// Settings of a gateway that delivers to this receiver.
 pub(super) fn settings<'a>(key: &'a str, receiver: &'a Receiver) -> [&'a str; 6] {
-    ["--webhook-key", key, "--webhook-ca", receiver.authority(), "--webhook-allow", "localhost"]
+    ["--webhook-key", key, "--webhook-ca", receiver.authority(), "--webhook-allow", "localhost,127.0.0.1"]
 }
 
 fn key_file(dir: &Path) -> String {

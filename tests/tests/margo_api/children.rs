@@ -23,7 +23,7 @@ const UNREACHABLE: &str = "102";
 const POLL: Duration = Duration::from_millis(300);
 
 /// A fleet with a gateway client of two children, and a third device that is not its own.
-async fn behind() -> (Fleet, Client) {
+pub(crate) async fn behind() -> (Fleet, Client) {
     let fleet = Fleet::start_with_children(OWN, &CHILDREN).await;
     fleet.add(&[FOREIGN]).await;
     let client = fleet.client(OWN).await;
@@ -44,7 +44,11 @@ async fn ids(client: &Client, manifest: &Value) -> BTreeMap<String, String> {
 }
 
 /// Waits for a manifest with a deployment of each of these devices; its version and the ids.
-async fn manifest_of(fleet: &Fleet, client: &Client, devices: usize) -> (Value, BTreeMap<String, String>) {
+pub(crate) async fn manifest_of(
+    fleet: &Fleet,
+    client: &Client,
+    devices: usize,
+) -> (Value, BTreeMap<String, String>) {
     let holds = |manifest: &Value| manifest["deployments"].as_array().map_or(0, Vec::len) == devices;
     let (manifest, _) = fleet.manifest(client, holds).await;
     schema::manifest(&manifest);
@@ -60,7 +64,7 @@ fn capabilities_path(id: &str) -> String {
 }
 
 /// Posts a status of a child.
-async fn post(client: &Client, device: &str, id: &str, version: &Value, state: &str) -> u16 {
+pub(crate) async fn post(client: &Client, device: &str, id: &str, version: &Value, state: &str) -> u16 {
     let mut body = status(id, version, state);
     body["deviceId"] = json!(device);
     client.send("POST", &status_path(id), &body).await.status

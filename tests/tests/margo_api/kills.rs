@@ -1,16 +1,19 @@
-//! Gateways that die between a request and its answer, and two that serve one device: no status is lost, none counts twice, and no
-//! number is missing.
+//! Gateways that die between a request and its answer, and two that serve one device: no status is lost, none counts twice, no
+//! number is missing, and no version of a manifest falls.
 
 use muster_tests::story::key;
 use muster_tests::system::numbers;
 use serde_json::Value;
 
+use crate::children::{self, CHILDREN, OWN};
 use crate::client::Client;
 use crate::cut::{Cut, LinkProxy};
-use crate::fleet::{DEVICE, Fleet, GATEWAY, WEB, is_complete, status, status_path};
+use crate::fleet::{DEVICE, Fleet, GATEWAY, WEB, is_complete, standing, status, status_path};
 
 /// Publishes of one status: assign the number, send the report, confirm the number.
 const STEPS: usize = 3;
+/// Publishes before a gateway client has the manifest of itself and its children: what each of the three targets.
+const STEPS_OF_MANIFEST: usize = 3;
 /// The name of the gateway that dies.
 const DYING: &str = "gateway-dying";
 
@@ -97,6 +100,48 @@ async fn a_number_that_a_dead_gateway_took_is_coalesced_by_the_next_status() {
     for (step, cut) in [(1, Cut::After), (2, Cut::Before), (2, Cut::After), (3, Cut::Before)] {
         dies_at(step, cut, false).await;
     }
+}
+
+/// The generation of the desired state of a device and those behind it, once all of them are higher.
+async fn generations(fleet: &Fleet, above: &[u64]) -> Vec<u64> {
+    let mut found = Vec::new();
+    for (device, above) in [OWN, CHILDREN[0], CHILDREN[1]].into_iter().zip(above) {
+        let is_newer = |shown: &Value| shown["device"]["generation"].as_u64() > Some(*above);
+        let shown = fleet.device(device, "a newer desired state", is_newer).await;
+        found.push(shown["device"]["generation"].as_u64().unwrap());
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_killed_at_any_step_of_a_childs_manifest_spoils_none() {
+    let (mut fleet, whole) = children::behind().await;
+    fleet.publish(&[(WEB, "1.0.0")]).await;
+    let (mut version, _) = children::manifest_of(&fleet, &whole, 3).await;
+    let mut known = generations(&fleet, &[0; 3]).await;
+    let deaths = (1..=STEPS_OF_MANIFEST).flat_map(|step| [(step, Cut::Before), (step, Cut::After)]);
+    for (at, (step, cut)) in deaths.enumerate() {
+        let link = LinkProxy::to(fleet.system.address(), cut).await;
+        let name = format!("{DYING}-{at}");
+        let dying = whole.at(fleet.another_gateway(&name, Some(link.addr)));
+        fleet.serves(&dying).await;
+        fleet.publish(&[(WEB, &format!("2.0.{at}"))]).await;
+        known = generations(&fleet, &known).await;
+        link.break_at(step);
+        let lost = tokio::spawn(async move { dying.ask("GET", "/api/v1/deployments", &[], b"").await });
+        link.broken().await;
+        fleet.system.kill(&name).await;
+        assert!(lost.await.unwrap().is_err(), "{step} {cut:?}: there is no answer");
+        let (newer, ids) = children::manifest_of(&fleet, &whole, 3).await;
+        assert_eq!(newer.as_u64(), version.as_u64().map(|old| old + 3), "{step} {cut:?}: each device's own");
+        assert_eq!(children::manifest_of(&fleet, &whole, 3).await, (newer.clone(), ids.clone()));
+        let posted = children::post(&whole, "gw/press-a", &ids["gw/press-a"], &newer, "installed").await;
+        assert!([200, 201].contains(&posted), "{step} {cut:?}: {posted}");
+        let is_installed = |shown: &Value| standing(shown, WEB)["standing"] == "installed";
+        fleet.device(CHILDREN[0], "the new content is installed", is_installed).await;
+        version = newer;
+    }
+    fleet.device(CHILDREN[0], "no number is missing", |shown| is_complete(shown, 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

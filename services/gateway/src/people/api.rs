@@ -21,6 +21,8 @@ pub(crate) mod routes;
 mod shape;
 pub(crate) mod webhooks;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
@@ -65,7 +67,9 @@ pub(crate) fn router() -> Router<People> {
             ChangeMethod::Put => MethodFilter::PUT,
             ChangeMethod::Delete => MethodFilter::DELETE,
         };
-        let handler = move |state, path, request| change::make(change, state, path, request);
+        let schema = Arc::new(change.inline_schema());
+        let handler =
+            move |state, path, request| change::make((change, Arc::clone(&schema)), state, path, request);
         router.route(&format!("{PREFIX}{}", change.path), on(method, handler))
     });
     all.route(&format!("{PREFIX}/quarantine/{{item}}"), get(rejected_report))
@@ -101,6 +105,7 @@ async fn read(
         Source::Subscriptions => ask(&people.acting_for(&person), route, &values, names).await,
         Source::PlannerRow(verb, rows) => plans::row(&people.hub, route, (verb, rows), &names).await,
         Source::Packages => {
+            let _permit = people.gather()?;
             let list = packages::list(people.hub.bus()).await.map_err(AskError::Read)?;
             Ok(document(StatusCode::OK, &list))
         }

@@ -74,10 +74,7 @@ async fn status(
     let anchor = anchor(path)?;
     let request = StatusRequest::status(&anchor, query.as_deref().unwrap_or_default())?;
     // An answer of many targets takes many pages, so few are gathered at once.
-    let Ok(_permit) = people.gathers.try_acquire() else {
-        let detail = "this gateway gathers as many statuses as it may at once";
-        return Err(Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail));
-    };
+    let _permit = people.gather()?;
     let mut actions = match &anchor {
         Anchor::Group { id, .. } => Some(actions(&people, id).await),
         Anchor::Cluster(_) => None,

@@ -1,7 +1,7 @@
 //! Delivers due notices. It claims one notice at a time from the hub, posts it, and reports the result; the hub decides about
 //! retries.
 //!
-//! A gateway gets notices of webhooks alone that it can open, and for which it has a place ([`super::places`]). A gateway that dies
+//! A gateway gets notices of webhooks alone that it can open, and for which it has a slot ([`super::slots`]). A gateway that dies
 //! after a delivery has not reported it: once its claim ends, another gateway posts the event again with the same id.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::places::{Places, Skipped};
+use super::slots::{DeliverySlots, Skipped};
 use super::{OpenedTarget, Target, Webhooks, event};
 use crate::metrics::Metrics;
 
@@ -82,19 +82,19 @@ impl Deliverer {
 
     /// Delivers until `stop`, and finishes the deliveries that are under way then.
     pub async fn run(self, stop: CancellationToken) {
-        let (mut deliveries, mut is_refused, places) = (JoinSet::new(), false, Places::default());
+        let (mut deliveries, mut is_refused, slots) = (JoinSet::new(), false, DeliverySlots::default());
         while !stop.is_cancelled() {
             // Several may have ended since: only those under way are kept.
             while deliveries.try_join_next().is_some() {}
             let mut delay = ASK_EVERY;
-            while !places.are_taken() && !stop.is_cancelled() {
-                match self.due(places.skipped()).await {
+            while !slots.are_full() && !stop.is_cancelled() {
+                match self.due(slots.skipped()).await {
                     Ok(Some(delivery)) => {
-                        let place = places.take(&delivery);
+                        let slot = slots.acquire(&delivery);
                         let delivering = self.clone().deliver(delivery);
                         deliveries.spawn(async move {
                             delivering.await;
-                            drop(place);
+                            drop(slot);
                         });
                     }
                     Ok(None) => {

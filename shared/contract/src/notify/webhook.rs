@@ -261,7 +261,7 @@ pub struct WebhookDueQuery {
     /// Only webhooks whose last delivery succeeded: the gateway has enough of the others under way.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip_failing: bool,
-    /// No webhooks of these hosts: the gateway has enough deliveries to them under way.
+    /// No webhooks of these hosts, at whichever port: the gateway has enough deliveries to them under way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = WEBHOOK_SKIPPED_MAX))]
     pub skip_hosts: Vec<String>,

@@ -108,6 +108,7 @@ impl Fleet {
         let outcome = self.dispatch(at, subject, fact);
         self.report = None;
         self.recompute_last_changed();
+        self.view_aggregates.recompute_times(&self.totals, &self.devices);
         outcome
     }
 

@@ -4,7 +4,7 @@
 //! Each fact updates the maxima together with the counts. Devices are searched only while a maximum is stale: from when
 //! the device that was heard last stops counting until another one is heard.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 use muster_contract::status::LOOKED_AT_MAX;
@@ -113,7 +113,7 @@ impl Fleet {
     ) -> BTreeMap<&'a LabelValue, Times> {
         let groups: Vec<&LabelGroup> = groups.collect();
         if groups.iter().any(|group| group.changed_at.is_stale() || group.whole.heard.is_stale()) {
-            return values_of(self.visit_by_group(Some(label), None));
+            return values_of(self.visit_by_group(|group| group.label == *label, None));
         }
         let times = |group: &LabelGroup| Times {
             changed_at: group.changed_at.bound(),
@@ -131,21 +131,35 @@ impl Fleet {
         if self.devices.len() > LOOKED_AT_MAX {
             return BTreeMap::new();
         }
-        values_of(self.visit_by_group(Some(label), Some(deployment)))
+        values_of(self.visit_by_group(|group| group.label == *label, Some(deployment)))
     }
 
-    /// The same in the groups of all labels.
-    pub(super) fn times_with_by_group(&self, deployment: u32) -> TimesByGroup<'_> {
+    /// The same in some groups of any labels.
+    pub(super) fn times_with_by_group(
+        &self,
+        deployment: u32,
+        groups: &BTreeSet<(&LabelKey, &LabelValue)>,
+    ) -> TimesByGroup<'_> {
         if self.devices.len() > LOOKED_AT_MAX {
             return BTreeMap::new();
         }
-        self.visit_by_group(None, Some(deployment))
+        self.visit_by_group(|group| groups.contains(&(&group.label, &group.value)), Some(deployment))
     }
 
-    /// The times by group of every row, or of those of a deployment; of one label, or of all.
-    fn visit_by_group(&self, label: Option<&LabelKey>, deployment: Option<u32>) -> TimesByGroup<'_> {
+    /// The times by group of every row, or of those of a deployment, of the groups that are wanted. Rows of devices in none of
+    /// them are not visited.
+    fn visit_by_group(
+        &self,
+        is_wanted: impl Fn(&LabelGroup) -> bool,
+        deployment: Option<u32>,
+    ) -> TimesByGroup<'_> {
         let mut by_group = BTreeMap::new();
         for device in &self.devices {
+            let groups = device.groups.iter().map(|number| self.totals.groups.get(*number));
+            let mut groups = groups.filter(|group| is_wanted(group)).peekable();
+            if groups.peek().is_none() {
+                continue;
+            }
             let context = device.state.context();
             let rows =
                 || device.rows.iter().filter(|row| deployment.is_none_or(|number| row.deployment == number));
@@ -154,8 +168,7 @@ impl Fleet {
                 changed_at: rows().filter_map(Row::changed_at).max(),
                 heard_at: context.counted_heard_at().filter(|_| is_heard),
             };
-            let groups = device.groups.iter().map(|number| self.totals.groups.get(*number));
-            for group in groups.filter(|group| label.is_none_or(|label| group.label == *label)) {
+            for group in groups {
                 let newest: &mut Times = by_group.entry((&group.label, &group.value)).or_default();
                 *newest = newest.newest(times);
             }

@@ -5,9 +5,12 @@
 //! A new definition is counted device by device, a bounded number at a time, while facts arrive: devices below
 //! the cursor are counted and kept up to date, those above are not yet. When the cursor has passed the last
 //! device, the view equals a count of the whole fleet at that moment.
+//!
+//! Counts are retracted exactly; of times, only the newest of each block of devices are kept ([`newest`]).
 
 mod cell;
 mod definitions;
+mod newest;
 mod select;
 mod view;
 
@@ -15,16 +18,17 @@ pub use view::{Shown, Unsigned};
 
 use std::collections::BTreeMap;
 
-use muster_contract::ViewName;
 use muster_contract::canonical::Digest;
 use muster_contract::defined::{Counted, GroupBy, ViewDefinition};
+use muster_contract::{Timestamp, ViewName};
 
 use self::cell::Cell;
+use self::newest::NewestTimes;
 use self::select::Selects as _;
 use super::delta::Delta;
 use super::device::Device;
 use super::hearing::UnheardCounts;
-use super::max_timestamp::{MaxTimestamp, Times};
+use super::max_timestamp::Times;
 use super::standing::{CountClass, DeviceContext, Row};
 use super::totals::Totals;
 
@@ -52,10 +56,8 @@ struct ViewAggregate {
     groups: BTreeMap<Box<str>, Cell>,
     /// Devices that count, by unheard partition.
     unheard: UnheardCounts,
-    /// When the rows that count last changed.
-    last_changed: MaxTimestamp,
-    /// When the devices that count were last heard.
-    last_heard: MaxTimestamp,
+    /// When the rows that count last changed, and when their devices were last heard.
+    newest: NewestTimes,
     changed: bool,
 }
 
@@ -65,6 +67,14 @@ struct CountedDevice<'a> {
     totals: &'a Totals,
     device: &'a Device,
     context: &'a DeviceContext,
+}
+
+/// The rows of a device that count.
+#[derive(Default)]
+struct CountedRows {
+    /// Whether the device counts.
+    any: bool,
+    changed_at: Option<Timestamp>,
 }
 
 impl ViewAggregates {
@@ -79,7 +89,7 @@ impl ViewAggregates {
     ) {
         let seen = CountedDevice { totals, device, context };
         for (name, aggregate) in &mut self.list {
-            if number < aggregate.cursor && aggregate.apply_delta(delta, seen) {
+            if number < aggregate.cursor && aggregate.apply_delta(delta, number, seen) {
                 mark(&mut self.changed, name, aggregate);
             }
         }
@@ -95,9 +105,19 @@ impl ViewAggregates {
     ) {
         let seen = CountedDevice { totals, device, context: after };
         for aggregate in self.list.values_mut().filter(|aggregate| number < aggregate.cursor) {
-            if aggregate.times_of(seen).is_some() {
-                aggregate.last_heard.exchange(before.heard_at, after.heard_at);
+            if times_of(&aggregate.definition, seen).is_some() {
+                aggregate.newest.exchange_heard(number, before.heard_at, after.heard_at);
             }
+        }
+    }
+
+    /// Recomputes the times that a fact left stale. Counts and records of all devices must agree.
+    pub(super) fn recompute_times(&mut self, totals: &Totals, devices: &[Device]) {
+        for ViewAggregate { definition, cursor, newest, .. } in self.list.values_mut() {
+            newest.recompute(*cursor, |number| {
+                let device = &devices[number as usize];
+                times_of(definition, CountedDevice { totals, device, context: &device.state.context() })
+            });
         }
     }
 
@@ -106,7 +126,8 @@ impl ViewAggregates {
         let context = device.state.context();
         for (name, aggregate) in self.list.iter_mut().filter(|(_, aggregate)| aggregate.counted) {
             aggregate.cursor = number + 1;
-            if aggregate.apply_delta(Delta::Add, CountedDevice { totals, device, context: &context }) {
+            let seen = CountedDevice { totals, device, context: &context };
+            if aggregate.apply_delta(Delta::Add, number, seen) {
                 mark(&mut self.changed, name, aggregate);
             }
         }
@@ -140,84 +161,70 @@ impl ViewAggregate {
             without: Cell::default(),
             groups: BTreeMap::new(),
             unheard: UnheardCounts::default(),
-            last_changed: MaxTimestamp::default(),
-            last_heard: MaxTimestamp::default(),
+            newest: NewestTimes::default(),
             changed: false,
         }
     }
 
     /// Adds a device to the counts or retracts it. True where it counts.
-    fn apply_delta(&mut self, delta: Delta, seen: CountedDevice<'_>) -> bool {
+    fn apply_delta(&mut self, delta: Delta, number: u32, seen: CountedDevice<'_>) -> bool {
         if seen.context.retired || !self.definition.select.takes_device(seen) {
             return false;
         }
-        let counts = match self.definition.count {
+        let CountedRows { any, changed_at } = match self.definition.count {
             Counted::Standings => self.apply_standings(delta, seen),
             Counted::Devices => self.apply_device(delta, seen),
             Counted::Components => self.apply_components(delta, seen),
         };
-        self.unheard.shift(delta, seen.context.unheard_in.filter(|_| counts));
-        if counts {
-            self.last_heard.apply(delta, seen.context.heard_at);
-        }
-        counts
-    }
-
-    /// When the rows of a device that count last changed, and when it was last heard; none if it does not count.
-    fn times_of(&self, seen: CountedDevice<'_>) -> Option<Times> {
-        let select = &self.definition.select;
-        if seen.context.retired || !select.takes_device(seen) {
-            return None;
-        }
-        let counted = || seen.device.rows.iter().filter(|row| self.count_class(seen, row).is_some());
-        let is_of_devices = self.definition.count == Counted::Devices && select.is_of_devices();
-        let changed_at = counted().filter_map(Row::changed_at).max();
-        let counts = is_of_devices || counted().next().is_some();
-        counts.then_some(Times { changed_at, heard_at: seen.context.heard_at })
-    }
-
-    fn apply_standings(&mut self, delta: Delta, seen: CountedDevice<'_>) -> bool {
-        let mut any = false;
-        for row in &seen.device.rows {
-            let Some(class) = self.count_class(seen, row) else { continue };
-            any = true;
-            self.last_changed.apply(delta, row.changed_at());
-            self.total.group.shift(delta, class);
-            self.with_group_of(seen, row, |cell| cell.group.shift(delta, class));
+        self.unheard.shift(delta, seen.context.unheard_in.filter(|_| any));
+        if any {
+            self.newest.apply(delta, number, Times { changed_at, heard_at: seen.context.heard_at });
         }
         any
     }
 
-    fn apply_device(&mut self, delta: Delta, seen: CountedDevice<'_>) -> bool {
+    fn apply_standings(&mut self, delta: Delta, seen: CountedDevice<'_>) -> CountedRows {
+        let mut counted = CountedRows::default();
+        for row in &seen.device.rows {
+            let Some(class) = count_class(&self.definition, seen, row) else { continue };
+            counted.insert(row);
+            self.total.group.shift(delta, class);
+            self.with_group_of(seen, row, |cell| cell.group.shift(delta, class));
+        }
+        counted
+    }
+
+    fn apply_device(&mut self, delta: Delta, seen: CountedDevice<'_>) -> CountedRows {
         let by_deployment = self.definition.group_by == Some(GroupBy::Deployment);
         let (context, complete) = (seen.context, seen.context.is_complete(seen.device.unknown));
         let shift = |cell: &mut Cell| cell.devices.shift(delta, context.freshness, context.missing, complete);
-        let mut any = self.definition.select.is_of_devices();
+        let any = self.definition.select.is_of_devices();
+        let mut counted = CountedRows { any, ..CountedRows::default() };
         for row in &seen.device.rows {
-            if self.count_class(seen, row).is_some() {
-                any = true;
-                self.last_changed.apply(delta, row.changed_at());
+            if count_class(&self.definition, seen, row).is_some() {
+                counted.insert(row);
                 if by_deployment {
                     self.with_group_of(seen, row, shift);
                 }
             }
         }
-        if any {
+        if counted.any {
             shift(&mut self.total);
             if !by_deployment {
                 self.with_group_of_device(seen, shift);
             }
         }
-        any
+        counted
     }
 
-    fn apply_components(&mut self, delta: Delta, seen: CountedDevice<'_>) -> bool {
+    fn apply_components(&mut self, delta: Delta, seen: CountedDevice<'_>) -> CountedRows {
         let by_component = self.definition.group_by == Some(GroupBy::Component);
-        let mut any = false;
+        let mut counted = CountedRows::default();
         for row in &seen.device.rows {
-            let (Some(class), Some(report)) = (self.count_class(seen, row), &row.report) else { continue };
-            any = true;
-            self.last_changed.apply(delta, row.changed_at());
+            let (Some(class), Some(report)) = (count_class(&self.definition, seen, row), &row.report) else {
+                continue;
+            };
+            counted.insert(row);
             let count = |cell: &mut Cell, name: Option<&str>| {
                 cell.group.shift(delta, class);
                 let wanted =
@@ -233,14 +240,7 @@ impl ViewAggregate {
                 self.with_group_of(seen, row, |cell| count(cell, None));
             }
         }
-        any
-    }
-
-    /// The class of a row, if it is selected. Components are counted of reports about the current target alone.
-    fn count_class(&self, seen: CountedDevice<'_>, row: &Row) -> Option<CountClass> {
-        let class = row.count_class(seen.context);
-        let is_shown = self.definition.count != Counted::Components || class.shows_components();
-        (is_shown && self.definition.select.takes_standing(seen, row, class)).then_some(class)
+        counted
     }
 
     /// Changes the group that a row of the device is in, if rows are grouped.
@@ -265,6 +265,34 @@ impl ViewAggregate {
             Some(GroupBy::Deployment | GroupBy::Component) | None => {}
         }
     }
+}
+
+impl CountedRows {
+    fn insert(&mut self, row: &Row) {
+        self.any = true;
+        self.changed_at = self.changed_at.max(row.changed_at());
+    }
+}
+
+/// When the rows of a device that count last changed, and when it was last heard; none if it does not count.
+fn times_of(definition: &ViewDefinition, seen: CountedDevice<'_>) -> Option<Times> {
+    let select = &definition.select;
+    if seen.context.retired || !select.takes_device(seen) {
+        return None;
+    }
+    let any = definition.count == Counted::Devices && select.is_of_devices();
+    let mut counted = CountedRows { any, ..CountedRows::default() };
+    let rows = seen.device.rows.iter().filter(|row| count_class(definition, seen, row).is_some());
+    rows.for_each(|row| counted.insert(row));
+    let times = Times { changed_at: counted.changed_at, heard_at: seen.context.heard_at };
+    counted.any.then_some(times)
+}
+
+/// The class of a row, if it is selected. Components are counted of reports about the current target alone.
+fn count_class(definition: &ViewDefinition, seen: CountedDevice<'_>, row: &Row) -> Option<CountClass> {
+    let class = row.count_class(seen.context);
+    let is_shown = definition.count != Counted::Components || class.shows_components();
+    (is_shown && definition.select.takes_standing(seen, row, class)).then_some(class)
 }
 
 /// Changes the cell of a name, which is there while it holds anything.

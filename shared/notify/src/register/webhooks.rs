@@ -13,7 +13,7 @@ use muster_contract::{SubscriptionName, Timestamp};
 use super::{Line, Register};
 use crate::webhooks;
 
-/// A gateway that has not asked for so long does not count: longer than a gateway whose places are all taken needs for one.
+/// A gateway that has not asked for so long does not count: longer than a gateway without a free slot needs for one.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 /// Gateways that are remembered.
 const GATEWAYS_MAX: usize = 64;
@@ -139,12 +139,7 @@ impl Register {
 
     /// Webhooks with a notice for a gateway to deliver: those of owners with the fewest deliveries under way first, then those
     /// that have failed least, then those that have waited longest. The gateway is remembered as one that asks.
-    pub(crate) fn due_webhooks(
-        &mut self,
-        query: &WebhookDueQuery,
-        limit: usize,
-        now: Timestamp,
-    ) -> Vec<SubscriptionName> {
+    pub(crate) fn due_webhooks(&mut self, query: &WebhookDueQuery, now: Timestamp) -> Vec<SubscriptionName> {
         self.gateways.insert(query, now);
         let owner = |record: &SubscriptionRecord| record.owner.as_ref().map(|owner| owner.key.clone());
         let mut under_way = BTreeMap::<_, usize>::new();
@@ -163,7 +158,7 @@ impl Register {
             })
             .collect();
         due.sort_unstable();
-        due.into_iter().take(limit).map(|(_, name)| name.clone()).collect()
+        due.into_iter().map(|(_, name)| name.clone()).collect()
     }
 
     /// Counts a claim before the stream brings it, so that the next question does not try the same webhook.

@@ -4,6 +4,8 @@
 //! `If-Match` becomes the version that the planner compares, `Idempotency-Key` its id of the request: the planner knows it for 24
 //! hours, whichever gateway sent it.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{ETAG, IF_MATCH};
@@ -117,6 +119,11 @@ impl Change {
         self.service == Service::Planner
     }
 
+    /// Whether each request makes a new document, which has no version before.
+    fn makes_document(&self) -> bool {
+        self.method == ChangeMethod::Post && self.status == StatusCode::CREATED
+    }
+
     /// The names in the address, each with its pointer in the request.
     fn names(&self) -> impl Iterator<Item = (&'static str, String)> {
         let names = self.path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
@@ -159,8 +166,8 @@ impl Change {
         Some(schema)
     }
 
-    /// The schema of the body without references.
-    fn inline_schema(&self) -> Value {
+    /// The schema of the body without references. To generate it takes longer than to check a request by it.
+    pub(super) fn inline_schema(&self) -> Value {
         let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
         self.body_schema(&mut settings.into_generator()).unwrap_or_default()
     }
@@ -172,17 +179,18 @@ impl Change {
         fields.all(|(_, field)| !is_of(field, "object") && !is_of(field, "array"))
     }
 
-    /// The request of a body.
+    /// The request of a body, whose inline schema is given.
     ///
     /// # Errors
     /// A field is unknown, wrong or missing, and named.
     fn request(
         &self,
+        schema: &Value,
         names: &Map<String, Value>,
         fields: Fields,
         headers: &HeaderFields,
     ) -> Result<Value, Problem> {
-        let body = self.object(fields)?;
+        let body = self.object(schema, fields)?;
         let mut request = json!({});
         insert(&mut request, self.body, Value::Object(body));
         for (name, pointer) in self.names() {
@@ -205,8 +213,7 @@ impl Change {
     }
 
     /// The body as an object: fields of a form get the types that the schema gives them.
-    fn object(&self, fields: Fields) -> Result<Map<String, Value>, Problem> {
-        let schema = self.inline_schema();
+    fn object(&self, schema: &Value, fields: Fields) -> Result<Map<String, Value>, Problem> {
         let empty = Map::new();
         let known = schema["properties"].as_object().unwrap_or(&empty);
         let object = match fields {
@@ -216,7 +223,7 @@ impl Change {
         if let Some(unknown) = object.keys().find(|field| !known.contains_key(*field)) {
             return Err(self.unknown(unknown, known));
         }
-        if let Some((field, rule)) = wrong_kind(&schema, &Value::Object(object.clone()), "") {
+        if let Some((field, rule)) = wrong_kind(schema, &Value::Object(object.clone()), "") {
             return Err(Problem::field(&field, rule));
         }
         let mut required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -281,8 +288,7 @@ struct HeaderFields {
 impl HeaderFields {
     fn read(change: &Change, request: &Request<Body>) -> Result<Self, Problem> {
         let version = version(request.headers())?;
-        // A document that is made has no version before.
-        let has_version = change.is_versioned() && change.status != StatusCode::CREATED;
+        let has_version = change.is_versioned() && !change.makes_document();
         if version.is_some() && !has_version {
             let detail = "what this address makes or changes has no version: leave If-Match out";
             return Err(Problem::new(StatusCode::PRECONDITION_FAILED, detail));
@@ -303,19 +309,19 @@ fn version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     }
 }
 
-/// Makes a change.
+/// Makes a change, the inline schema of whose body is given.
 ///
 /// # Errors
 /// The request cannot be understood, the service refuses it, or does not answer.
 pub(super) async fn make(
-    change: &'static Change,
+    (change, schema): (&'static Change, Arc<Value>),
     State(people): State<People>,
     path: PathParams,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let (names, people) = (path_names(path)?, people.acting_for(request.extensions()));
     let headers = HeaderFields::read(change, &request)?;
-    let request = change.request(&names, read_body(request, BODY_BYTES_MAX).await?, &headers)?;
+    let request = change.request(&schema, &names, read_body(request, BODY_BYTES_MAX).await?, &headers)?;
     let answer = change.service.request(&people.hub, change.verb, &request).await;
     let answer = answer.map_err(|error| change.failed(error, &headers))?;
     let version = change.is_versioned().then(|| answer["version"].as_u64()).flatten();

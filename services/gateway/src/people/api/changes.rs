@@ -274,6 +274,8 @@ pub(crate) static CHANGES: &[Change] = &[
     ),
     Change {
         without: &[],
+        // An id that a node has is refused.
+        status: StatusCode::CREATED,
         ..disruption(
             Put,
             "/nodes/{site}/{device}/disruptions/{id}",

@@ -14,7 +14,7 @@ use super::PREFIX;
 use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
 use super::filters::SELECT;
 use super::params::{Kind, Param};
-use super::routes::{ROUTES, Route};
+use super::routes::ROUTES;
 use super::webhooks::{REGISTRATION, RegisteredWebhook, WebhookList};
 use crate::margo::trust::routes::{BUNDLE, DISCOVERY};
 use crate::problem::PROBLEM_TYPE;
@@ -62,7 +62,7 @@ pub(crate) fn whole() -> Value {
             format!("{PREFIX}{}", route.path),
             json!({ "get": {
                 "summary": route.summary,
-                "operationId": operation("get", route),
+                "operationId": operation("get", route.path),
                 "parameters": params,
                 "responses": responses,
             }}),
@@ -92,8 +92,8 @@ pub(crate) fn whole() -> Value {
 /// EMCO's status query and its notifications.
 fn add_emco(paths: &mut Map<String, Value>) {
     for (path, name, status, watched) in [
-        (GROUP, "emcoGroupStatus", &OF_A_GROUP[..], &GROUP_WATCHED[..]),
-        (CLUSTER, "emcoClusterStatus", &OF_A_CLUSTER[..], &CLUSTER_WATCHED[..]),
+        (GROUP, "getEmcoGroupStatus", &OF_A_GROUP[..], &GROUP_WATCHED[..]),
+        (CLUSTER, "getEmcoClusterStatus", &OF_A_CLUSTER[..], &CLUSTER_WATCHED[..]),
     ] {
         let events = format!("{path}/watch");
         let summary = "EMCO's status query, for clients of EMCO";
@@ -149,7 +149,7 @@ fn add_well_known(paths: &mut Map<String, Value>) {
 fn add_webhooks(paths: &mut Map<String, Value>, generator: &mut SchemaGenerator) {
     let path = format!("{PREFIX}/webhooks");
     let registered = json!(generator.subschema_for::<RegisteredWebhook>());
-    let mut routes = change("webhook register", &path, REGISTRATION, &registered);
+    let mut routes = change("webhook register", "/webhooks", REGISTRATION, &registered);
     routes["post"]["summary"] = json!("Register a webhook: notices that gateways post to an https address");
     for media in ["application/json", "application/x-www-form-urlencoded"] {
         routes["post"]["requestBody"]["content"][media]["schema"]["required"] = json!(["name", "url"]);
@@ -168,16 +168,16 @@ fn add_webhooks(paths: &mut Map<String, Value>, generator: &mut SchemaGenerator)
         "responses": responses("application/json", &listed),
     });
     paths.insert(path, routes);
-    let path = format!("{PREFIX}/webhooks/{{name}}");
-    let mut parameters = path_params(&path);
+    let path = "/webhooks/{name}";
+    let mut parameters = path_params(path);
     parameters.push(header("Idempotency-Key", IDEMPOTENCY));
     let mut responses = responses("application/json", &json!({ "type": "object" }));
     responses["422"] = refused("422");
     paths.insert(
-        path,
+        format!("{PREFIX}{path}"),
         json!({ "delete": {
             "summary": "Remove a webhook",
-            "operationId": "webhook_remove",
+            "operationId": operation("delete", path),
             "parameters": parameters,
             "responses": responses,
         }}),
@@ -198,7 +198,7 @@ fn add_others(paths: &mut Map<String, Value>) {
         }}),
     );
     for verb in ROLLOUT_VERBS {
-        let path = format!("{PREFIX}/rollouts/{{id}}/{verb}");
+        let path = format!("/rollouts/{{id}}/{verb}");
         let answer = json!({ "type": "array", "items": { "type": "object" } });
         let mut change = change(&format!("rollout {verb}"), &path, DECISION, &answer);
         let about = "Only if the rollouts have this ETag: their commit, contents and decisions";
@@ -207,12 +207,13 @@ fn add_others(paths: &mut Map<String, Value>) {
         conflict["content"]["application/json"] = json!({ "schema": answer });
         change["post"]["responses"]["409"] = conflict;
         change["post"]["responses"]["412"] = refused("412");
-        paths.insert(path.clone(), change);
+        paths.insert(format!("{PREFIX}{path}"), change);
     }
     for verb in QUARANTINE_VERBS {
-        let path = format!("{PREFIX}/quarantine/{verb}");
+        let path = format!("/quarantine/{verb}");
         let fields = [SELECT, JUDGEMENT].concat();
-        paths.insert(path.clone(), change(&format!("quarantine {verb}"), &path, &fields, &object()));
+        let change = change(&format!("quarantine {verb}"), &path, &fields, &object());
+        paths.insert(format!("{PREFIX}{path}"), change);
     }
     let views =
         "Events snapshot, change, stale, alive and end: data is the newest view, id its sequence in LEDGER";
@@ -225,19 +226,19 @@ fn add_others(paths: &mut Map<String, Value>) {
         ("/watch/rollouts/{id}", rollouts),
         ("/watch/approvals", approvals),
     ] {
-        let path = format!("{PREFIX}{path}");
         paths.insert(
-            path.clone(),
+            format!("{PREFIX}{path}"),
             json!({ "get": {
                 "summary": events,
-                "operationId": path.split(['/', '{', '}']).collect::<Vec<_>>().join("_").trim_matches('_'),
-                "parameters": path_params(&path),
+                "operationId": operation("get", path),
+                "parameters": path_params(path),
                 "responses": responses("text/event-stream", &json!({ "type": "string" })),
             }}),
         );
     }
 }
 
+/// A change by a form: the words of its command, and its address below the prefix.
 fn change(words: &str, path: &str, fields: &[Param], answer: &Value) -> Value {
     let properties: Map<_, _> = fields.iter().map(|field| (field.name.to_owned(), schema(field))).collect();
     let body = json!({ "type": "object", "properties": properties, "additionalProperties": false });
@@ -247,7 +248,7 @@ fn change(words: &str, path: &str, fields: &[Param], answer: &Value) -> Value {
     responses["422"] = refused("422");
     json!({ "post": {
         "summary": format!("`muster {words}`"),
-        "operationId": words.replace(' ', "_"),
+        "operationId": operation("post", path),
         "parameters": parameters,
         "requestBody": { "content": {
             "application/json": { "schema": body },
@@ -272,13 +273,9 @@ fn etag(about: &str) -> Value {
     json!({ "ETag": { "description": about, "schema": { "type": "string" } } })
 }
 
-/// The words of an address.
-fn words(path: &str) -> impl Iterator<Item = &str> {
-    path.split(['/', '{', '}']).filter(|word| !word.is_empty())
-}
-
-fn operation(method: &str, route: &Route) -> String {
-    let words = words(route.path);
+/// The name of an operation: its method and the words of its address below the prefix, as in `getPlansPlan`.
+fn operation(method: &str, path: &str) -> String {
+    let words = path.split(['/', '{', '}', '-']).filter(|word| !word.is_empty());
     let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
     words.fold(method.to_owned(), |name, word| name + &capital(word))
 }
@@ -436,14 +433,27 @@ mod tests {
     }
 
     #[test]
-    fn operations_have_names_of_their_own() {
+    fn operations_have_names_of_their_own_in_one_form() {
         let document = whole();
         let paths = document["paths"].as_object().unwrap();
-        let names: Vec<_> = paths
-            .values()
-            .flat_map(|path| path.as_object().unwrap().values())
-            .map(|operation| operation["operationId"].as_str().unwrap().to_owned())
-            .collect();
-        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+        let mut names = BTreeSet::new();
+        for (method, operation) in paths.values().flat_map(|path| path.as_object().unwrap()) {
+            let name = operation["operationId"].as_str().unwrap();
+            let rest = name.strip_prefix(method.as_str()).unwrap_or_default();
+            let is_camel = rest.starts_with(|sign: char| sign.is_ascii_uppercase())
+                && rest.chars().all(|sign| sign.is_ascii_alphanumeric());
+            assert!(is_camel, "{method} {name}");
+            assert!(names.insert(name), "{name} is there twice");
+        }
+    }
+
+    #[test]
+    fn a_change_that_always_makes_something_answers_created_alone() {
+        let document = whole();
+        let put = |path: &str| document["paths"][format!("{PREFIX}{path}")]["put"]["responses"].clone();
+        let of_disruption = put("/nodes/{site}/{device}/disruptions/{id}");
+        assert!(of_disruption["201"].is_object() && of_disruption["200"].is_null(), "{of_disruption}");
+        let of_node = put("/nodes/{site}/{device}");
+        assert!(of_node["201"].is_object() && of_node["200"].is_object(), "{of_node}");
     }
 }

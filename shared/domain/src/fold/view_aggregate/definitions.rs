@@ -36,7 +36,8 @@ impl Fleet {
             for number in aggregate.cursor..upto {
                 let device = &devices[number as usize];
                 let context = device.state.context();
-                aggregate.apply_delta(Delta::Add, CountedDevice { totals, device, context: &context });
+                let seen = CountedDevice { totals, device, context: &context };
+                aggregate.apply_delta(Delta::Add, number, seen);
             }
             aggregate.cursor = upto;
             if upto < end {

@@ -6,11 +6,9 @@ use muster_contract::groups::{ViewLine, ViewsAnswer};
 use muster_contract::limits::VIEW_GROUPS_MAX;
 use muster_contract::view::content_digest;
 
+use super::ViewAggregate;
 use super::cell::Cell;
-use super::{CountedDevice, ViewAggregate};
-use crate::fold::device::Device;
 use crate::fold::fleet::Fleet;
-use crate::fold::max_timestamp::Times;
 use crate::fold::view::unsigned;
 
 /// A defined view, as far as there is one.
@@ -65,7 +63,7 @@ impl Fleet {
         let count = aggregate.definition.count;
         let shown = aggregate.groups.iter().take(VIEW_GROUPS_MAX);
         let groups = shown.map(|(name, cell)| NamedPart { name: name.to_string(), part: cell.part(count) });
-        let times = self.times_through(aggregate);
+        let times = aggregate.newest.newest();
         let by_label = matches!(aggregate.definition.group_by, Some(GroupBy::Label(_)));
         DefinedView {
             api_version: Default::default(),
@@ -84,22 +82,6 @@ impl Fleet {
             changed_at: times.changed_at,
             last_heard_at: times.heard_at,
             digest: unsigned(),
-        }
-    }
-
-    /// The times of a view. While one of its maxima is stale, it is searched among all devices of the fleet.
-    fn times_through(&self, aggregate: &ViewAggregate) -> Times {
-        let of = |device| {
-            let device: &Device = device;
-            let context = device.state.context();
-            aggregate.times_of(CountedDevice { totals: &self.totals, device, context: &context })
-        };
-        let search = || self.devices.iter().filter_map(of);
-        Times {
-            changed_at: aggregate
-                .last_changed
-                .or_search(|| search().filter_map(|times| times.changed_at).max()),
-            heard_at: aggregate.last_heard.or_search(|| search().filter_map(|times| times.heard_at).max()),
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::PREFIX;
 use super::super::change::{Change, ChangeMethod};
 use super::super::changes::CHANGES;
-use super::{IDEMPOTENCY, OF_CHANGES, etag, header, path_params, refused, responses, words};
+use super::{IDEMPOTENCY, OF_CHANGES, etag, header, operation, path_params, refused, responses};
 
 /// Adds all of them.
 pub(super) fn add(paths: &mut Map<String, Value>, generator: &mut SchemaGenerator) {
@@ -22,10 +22,9 @@ fn described(change: &Change, generator: &mut SchemaGenerator) -> Value {
     if change.is_versioned() {
         parameters.push(header("If-Match", "Only if it has this ETag"));
     }
-    let name = [&[change.method.as_str()][..], &words(change.path).collect::<Vec<_>>()].concat().join("_");
     let mut operation = json!({
         "summary": change.summary,
-        "operationId": name,
+        "operationId": operation(change.method.as_str(), change.path),
         "parameters": parameters,
         "responses": responses_of(change, generator),
     });
@@ -48,6 +47,7 @@ fn responses_of(change: &Change, generator: &mut SchemaGenerator) -> Value {
         responses["200"]["headers"] = etag("The version, for If-Match");
     }
     let good = responses.as_object_mut().and_then(|all| all.remove("200")).unwrap_or_default();
+    // One that makes the document, or replaces it.
     if change.is_versioned() && change.method == ChangeMethod::Put {
         responses["201"] = good.clone();
     }

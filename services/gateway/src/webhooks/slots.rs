@@ -1,47 +1,48 @@
 //! Bounds the deliveries that a gateway makes at once: in all, to receivers that fail, to one host, and of one owner. Notices of
-//! those that have taken all their places wait, and the others do not.
+//! those that have all their slots in use wait, and the others do not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use muster_contract::WebhookUrl;
 use muster_contract::notify::{WEBHOOK_SKIPPED_MAX, WebhookDelivery};
 
 /// Deliveries at once.
 pub(super) const DELIVERIES_MAX: usize = 64;
 /// Most of them to receivers whose last delivery failed: more than one owner may have.
 const FAILING_MAX: usize = 32;
-/// Most of them to one host.
+/// Most of them to one host, at all of its ports together.
 const HOST_MAX: usize = 8;
 /// Most of them of one owner.
 const OWNER_MAX: usize = 16;
 
-// Those that fail, or of one owner, leave most places to the others; a query has room for all that wait.
+// Those that fail, or of one owner, leave most slots to the others; a query has room for all that wait.
 const _: () = assert!(2 * FAILING_MAX <= DELIVERIES_MAX && 2 * OWNER_MAX <= DELIVERIES_MAX);
 const _: () = assert!(HOST_MAX <= OWNER_MAX && OWNER_MAX < FAILING_MAX);
 const _: () = assert!(DELIVERIES_MAX / HOST_MAX <= WEBHOOK_SKIPPED_MAX);
 
-/// The places of a gateway. Clones share them.
+/// The slots of a gateway. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places(Arc<Mutex<Taken>>);
+pub(super) struct DeliverySlots(Arc<Mutex<SlotsInUse>>);
 
 #[derive(Debug, Default)]
-struct Taken {
+struct SlotsInUse {
     all: usize,
     failing: usize,
     hosts: BTreeMap<String, usize>,
     owners: BTreeMap<String, usize>,
 }
 
-/// A taken place. It is free again once this is dropped, also by a panic.
+/// A slot in use. It is free again once this is dropped, also by a panic.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Places,
+pub(super) struct DeliverySlot {
+    slots: DeliverySlots,
     is_failing: bool,
     host: String,
     owner: Option<String>,
 }
 
-/// Webhooks for which there is no place now.
+/// Webhooks for which there is no slot now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Skipped {
     pub failing: bool,
@@ -49,52 +50,52 @@ pub(super) struct Skipped {
     pub owners: Vec<String>,
 }
 
-impl Places {
-    fn lock(&self) -> MutexGuard<'_, Taken> {
+impl DeliverySlots {
+    fn lock(&self) -> MutexGuard<'_, SlotsInUse> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is no place for any delivery.
-    pub(super) fn are_taken(&self) -> bool {
+    /// Whether there is no slot for any delivery.
+    pub(super) fn are_full(&self) -> bool {
         self.lock().all >= DELIVERIES_MAX
     }
 
-    /// The webhooks that wait for a place of their own kind.
+    /// The webhooks that wait for a slot of their own kind.
     pub(super) fn skipped(&self) -> Skipped {
-        let taken = self.lock();
+        let in_use = self.lock();
         let full = |kind: &BTreeMap<String, usize>, most| {
             kind.iter().filter(|(_, count)| **count >= most).map(|(name, _)| name.clone()).collect()
         };
         Skipped {
-            failing: taken.failing >= FAILING_MAX,
-            hosts: full(&taken.hosts, HOST_MAX),
-            owners: full(&taken.owners, OWNER_MAX),
+            failing: in_use.failing >= FAILING_MAX,
+            hosts: full(&in_use.hosts, HOST_MAX),
+            owners: full(&in_use.owners, OWNER_MAX),
         }
     }
 
-    /// Takes the place of a delivery.
-    pub(super) fn take(&self, delivery: &WebhookDelivery) -> Place {
-        let (host, owner) = (delivery.host.clone(), delivery.owner.clone());
+    /// Acquires the slot of a delivery.
+    pub(super) fn acquire(&self, delivery: &WebhookDelivery) -> DeliverySlot {
+        let (host, owner) = (WebhookUrl::host_of(&delivery.host).to_owned(), delivery.owner.clone());
         let is_failing = delivery.failures > 0;
-        let mut taken = self.lock();
-        taken.all += 1;
-        taken.failing += usize::from(is_failing);
-        *taken.hosts.entry(host.clone()).or_default() += 1;
+        let mut in_use = self.lock();
+        in_use.all += 1;
+        in_use.failing += usize::from(is_failing);
+        *in_use.hosts.entry(host.clone()).or_default() += 1;
         if let Some(owner) = &owner {
-            *taken.owners.entry(owner.clone()).or_default() += 1;
+            *in_use.owners.entry(owner.clone()).or_default() += 1;
         }
-        Place { places: self.clone(), is_failing, host, owner }
+        DeliverySlot { slots: self.clone(), is_failing, host, owner }
     }
 }
 
-impl Drop for Place {
+impl Drop for DeliverySlot {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
-        taken.all = taken.all.saturating_sub(1);
-        taken.failing = taken.failing.saturating_sub(usize::from(self.is_failing));
-        free(&mut taken.hosts, &self.host);
+        let mut in_use = self.slots.lock();
+        in_use.all = in_use.all.saturating_sub(1);
+        in_use.failing = in_use.failing.saturating_sub(usize::from(self.is_failing));
+        free(&mut in_use.hosts, &self.host);
         if let Some(owner) = &self.owner {
-            free(&mut taken.owners, owner);
+            free(&mut in_use.owners, owner);
         }
     }
 }
@@ -130,24 +131,26 @@ mod tests {
     }
 
     #[test]
-    fn a_host_an_owner_and_failures_leave_places_to_the_others() {
-        let places = Places::default();
-        let mut held: Vec<_> = (0..HOST_MAX).map(|_| places.take(&delivery("slow", None, 0))).collect();
+    fn a_host_an_owner_and_failures_leave_slots_to_the_others() {
+        let slots = DeliverySlots::default();
+        let mut held: Vec<_> = (0..HOST_MAX)
+            .map(|at| slots.acquire(&delivery(&format!("slow:{}", 8440 + at), None, 0)))
+            .collect();
         let none = Vec::<String>::new();
-        assert_eq!(places.skipped(), Skipped { failing: false, hosts: vec!["slow".into()], owners: none });
-        let of_anna = |at: usize| places.take(&delivery(&format!("h{at}"), Some("anna"), 0));
+        assert_eq!(slots.skipped(), Skipped { failing: false, hosts: vec!["slow".into()], owners: none });
+        let of_anna = |at: usize| slots.acquire(&delivery(&format!("h{at}"), Some("anna"), 0));
         held.extend((0..OWNER_MAX).map(of_anna));
-        assert_eq!(places.skipped().owners, ["anna"]);
-        let failing = |at: usize| places.take(&delivery(&format!("f{at}"), None, 1));
+        assert_eq!(slots.skipped().owners, ["anna"]);
+        let failing = |at: usize| slots.acquire(&delivery(&format!("f{at}"), None, 1));
         held.extend((0..FAILING_MAX).map(failing));
-        assert!(places.skipped().failing && !places.are_taken());
+        assert!(slots.skipped().failing && !slots.are_full());
         held.pop();
-        assert!(!places.skipped().failing, "a place that is dropped is free");
+        assert!(!slots.skipped().failing, "a slot that is dropped is free");
         held.clear();
-        assert_eq!(places.skipped(), Skipped { failing: false, hosts: vec![], owners: vec![] });
-        let left = places.lock().hosts.len();
-        assert_eq!((left, places.lock().owners.len()), (0, 0), "nothing is remembered");
-        held.extend((0..DELIVERIES_MAX).map(|at| places.take(&delivery(&format!("h{at}"), None, 0))));
-        assert!(places.are_taken());
+        assert_eq!(slots.skipped(), Skipped { failing: false, hosts: vec![], owners: vec![] });
+        let left = slots.lock().hosts.len();
+        assert_eq!((left, slots.lock().owners.len()), (0, 0), "nothing is remembered");
+        held.extend((0..DELIVERIES_MAX).map(|at| slots.acquire(&delivery(&format!("h{at}"), None, 0))));
+        assert!(slots.are_full());
     }
 }
