@@ -126,6 +126,8 @@ pub fn report(fleet: Fleet, at: usize, nth: usize) -> (String, Bytes) {
         retries: Vec::new(),
         current: true,
         coalesced: SeqRanges::new(),
+        origin: Default::default(),
+        fidelity: Default::default(),
     };
     (subjects::report(&device(at)), to_bytes(&report).into())
 }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Cli, Config, PeopleConfig};
 use crate::error::StartError;
 use crate::grpc::start::GrpcListener;
+use crate::kpt;
 use crate::listener::{Limits, Listener};
 use crate::login::Login;
 use crate::margo;
@@ -74,7 +75,11 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     };
     let trust = devices.as_ref().map(margo::start::trust).transpose()?.flatten();
     let devices_addr = match devices {
-        Some(devices) => Some(margo::start::serve(devices, &common, &metrics, supervisor).await?),
+        Some(devices) => {
+            let more = kpt::routes::routes();
+            let (addr, _) = margo::start::serve(devices, &common, &metrics, supervisor, more).await?;
+            Some(addr)
+        }
         None => None,
     };
     let bus = BusConfig {

@@ -6,6 +6,7 @@
 //! webhooks ───────────► muster.notify.webhook-*, and https to receivers
 //! gRPC clients ───────► grpc ────► muster.planner.*, muster.query.*
 //! devices ────────────► margo ───► DOWNLINK, UPLINK, the bucket `http_devices`
+//! clusters ───────────► kpt ─────► the same, through margo
 //! ```
 //!
 //! It holds no truth and no state of its own: any number of gateways run side by side, and one that dies loses nothing. It
@@ -15,12 +16,13 @@
 //! for client certificates. A [`listener`] with bounds serves each, over [`tls`]. HTTP errors are [`problem`] documents. [`login`]
 //! identifies people and checks the rights of their role.
 //!
-//! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`webhooks`], [`margo`], [`grpc`].
+//! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`webhooks`], [`margo`], [`kpt`], [`grpc`].
 
 pub mod app;
 mod config;
 mod error;
 mod grpc;
+mod kpt;
 mod listener;
 mod login;
 mod margo;

@@ -7,9 +7,9 @@ use async_nats::jetstream::stream::{
     Config as Stream, DiscardPolicy, Republish, Source, StorageType, SubjectTransform,
 };
 use muster_contract::limits::{
-    DEVICE_DUPLICATE_WINDOW, DEVICE_MESSAGE_BYTES_MAX, DUPLICATE_WINDOW, HEARTBEAT_BYTES_MAX, LEDGER_AGE_MAX,
-    PACKAGE_CHUNK_BYTES_MAX, PACKAGES_BYTES_MAX, PARTITIONS, PLANS_HISTORY, QUARANTINE_BYTES_MAX,
-    QUARANTINE_DUPLICATE_WINDOW, QUARANTINE_SHARE, UPLINK_SHARE,
+    DEVICE_DUPLICATE_WINDOW, DEVICE_MESSAGE_BYTES_MAX, DUPLICATE_WINDOW, EVIDENCE_LEASE_MS_MAX,
+    HEARTBEAT_BYTES_MAX, LEDGER_AGE_MAX, PACKAGE_CHUNK_BYTES_MAX, PACKAGES_BYTES_MAX, PARTITIONS,
+    PLANS_HISTORY, QUARANTINE_BYTES_MAX, QUARANTINE_DUPLICATE_WINDOW, QUARANTINE_SHARE, UPLINK_SHARE,
 };
 use muster_contract::packages;
 use muster_contract::subjects::{REJECTED, report_partition, stream};
@@ -325,6 +325,7 @@ const _: () = {
     assert!(SERVER_PAYLOAD_MIN <= i32::MAX as usize);
     assert!(PACKAGE_CHUNK_BYTES_MAX < SERVER_PAYLOAD_MIN);
     assert!(DUPLICATE_WINDOW.as_secs() <= PRESENCE_AGE_MAX.as_secs());
+    assert!(EVIDENCE_LEASE_MS_MAX / 1000 <= PRESENCE_AGE_MAX.as_secs());
     // One device that fills its share with the largest reports leaves most of the smallest UPLINK to the others.
     assert!(UPLINK_SHARES_MIN * UPLINK_SHARE as u64 * DEVICE_MESSAGE_BYTES_MAX as u64 <= UPLINK_BYTES_MIN);
     // A device that fills its share leaves room for others among the deliveries of its partition.

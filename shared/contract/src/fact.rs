@@ -24,35 +24,10 @@ use crate::state::{ComponentStatus, DeploymentStatus};
 use crate::subjects::LedgerSubject;
 use crate::version::{ApiVersion, kind};
 
+pub use crate::evidence::{Fidelity, Provenance};
 pub use crate::incident::{Incident, IncidentKind};
 pub use crate::ownership::Ownership;
 pub use crate::pulse::{Hearing, HearingFact, PulseFact};
-
-/// How a fact reached the hub.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Provenance {
-    /// The device sent it.
-    #[default]
-    Push,
-    /// A program at the hub polled the device.
-    Pull,
-    /// A program derived it from metrics.
-    Metrics,
-}
-
-/// Which part of the changes a stream of facts shows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Fidelity {
-    /// Every change is a fact.
-    #[default]
-    Event,
-    /// The state at one moment; earlier changes are not facts.
-    Snapshot,
-    /// The state at sampled moments; changes in between are not facts.
-    Sampled,
-}
 
 /// `muster.status.<site>.<device>.<deployment>`: a status report that ingest accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -96,10 +71,10 @@ pub struct StatusFact {
     pub coalesced: SeqRanges,
     /// When UPLINK stored the report, by the hub's clock.
     pub received_at: Timestamp,
-    /// How the fact reached the hub.
+    /// How the report reached the hub.
     #[serde(default)]
     pub origin: Provenance,
-    /// Which part of the changes the facts show.
+    /// Which part of the changes the reports show.
     #[serde(default)]
     pub fidelity: Fidelity,
     /// A later report of this deployment was a fact already.
@@ -128,6 +103,8 @@ impl StatusFact {
             retries,
             current,
             coalesced,
+            origin,
+            fidelity,
         } = report;
         Self {
             api_version,
@@ -146,8 +123,8 @@ impl StatusFact {
             current,
             coalesced,
             received_at,
-            origin: Provenance::Push,
-            fidelity: Fidelity::Event,
+            origin,
+            fidelity,
             late,
             reasserted: false,
         }

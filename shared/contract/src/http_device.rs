@@ -220,6 +220,22 @@ pub struct OpenReport {
     /// Numbers that the report declares as coalesced.
     #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
     pub coalesced: SeqRanges,
+    /// The snapshot that the report is made of, if it is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Snapshot>,
+}
+
+/// A snapshot of a deployment: what the gateway knows of it since `at`, for its period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// When the gateway got it, by its clock.
+    pub at: Timestamp,
+    /// The time for which it is fresh, in milliseconds.
+    pub period_ms: u64,
+    /// The deployment is no target any more, so nobody waits for another snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
 }
 
 /// A report that UPLINK has confirmed.
@@ -242,6 +258,9 @@ pub struct HttpDeployment {
     /// The served contents, each with the generation from which it was the target; newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<(Generation, Digest)>,
+    /// Its newest snapshot, if its last report was made of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Snapshot>,
 }
 
 #[cfg(test)]
@@ -288,7 +307,8 @@ mod tests {
         let seq = Seq::new(crate::limits::COUNTER_MAX).unwrap();
         let confirmed = ConfirmedReport { seq, content: digest };
         let targets = vec![(Generation::new(u64::MAX).unwrap(), digest); HTTP_TARGETS_MAX];
-        let deployment = HttpDeployment { reported: Some(confirmed), targets };
+        let snapshot = Snapshot { at: Timestamp::MAX, period_ms: u64::MAX, leaving: true };
+        let deployment = HttpDeployment { reported: Some(confirmed), targets, snapshot: Some(snapshot) };
         let newest = Generation::new(u64::MAX).unwrap();
         let served = |at: usize| {
             (format!("{at:0>63}").parse::<DeviceId>().unwrap(), vec![(u64::MAX, newest); HTTP_SERVED_MAX])

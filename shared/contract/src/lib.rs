@@ -5,7 +5,7 @@
 //! `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they travel: [`desired`]
-//! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
+//! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`] and its kind of [`evidence`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
 //! [`pulse`], [`partition`], [`presence`] (which repeats a [`desired_refusal`] and the term of a [`token`]), [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
 //! [`lag`], [`validity`], a [`point`] of the past, [`history`], [`changes`], [`actions`] and [`notify`], the address of a [webhook](WebhookUrl), the records
@@ -26,6 +26,7 @@ pub mod desired;
 pub mod desired_refusal;
 pub mod dictionary;
 mod duration_text;
+pub mod evidence;
 pub mod fact;
 pub mod field_path;
 pub mod groups;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::{Fidelity, Provenance};
 use crate::ids::{Epoch, Generation, Seq};
 use crate::limits::RETRIES_MAX;
 use crate::retry::Retry;
@@ -42,6 +43,12 @@ pub struct LastReport {
     pub seq: Seq,
     /// Where LEDGER holds it.
     pub ledger_seq: u64,
+    /// How it reached the hub; absent if the device sent it.
+    #[serde(default, skip_serializing_if = "Provenance::is_push")]
+    pub origin: Provenance,
+    /// Which part of the changes the reports show; absent if every change is one.
+    #[serde(default, skip_serializing_if = "Fidelity::is_event")]
+    pub fidelity: Fidelity,
     /// The retries after errors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = RETRIES_MAX))]

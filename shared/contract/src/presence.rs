@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::decode::{self, Document, Refusal, Violation};
 use crate::desired_refusal::DesiredRefusal;
 use crate::ids::Epoch;
-use crate::limits::COUNTER_MAX;
+use crate::limits::{COUNTER_MAX, EVIDENCE_LEASE_MS_MAX};
 use crate::liveness::{holds, is_so};
 use crate::omit::is_zero;
 use crate::token::TokenTerm;
@@ -50,6 +50,11 @@ pub struct Heartbeat {
     /// ends soon, and now and then. Absent also if the token does not end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenTerm>,
+    /// The time for which the device is fresh from when PRESENCE stored this heartbeat, in milliseconds: what the sender knows of
+    /// the device is snapshots, and older afterwards than they may be. Absent for the hub's lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = EVIDENCE_LEASE_MS_MAX))]
+    pub lease_ms: Option<u64>,
 }
 
 /// The fields of a brief heartbeat: the hub knows the others from the subject and the device's capabilities.
@@ -69,6 +74,8 @@ struct Brief<'a> {
     refused: Option<&'a DesiredRefusal>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<TokenTerm>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_ms: Option<u64>,
 }
 
 impl Heartbeat {
@@ -90,6 +97,7 @@ impl Heartbeat {
             storing: true,
             refused: None,
             token: None,
+            lease_ms: None,
         };
         beat.check().map_err(|violation| Refusal::Rule { kind: Self::KIND, violation })?;
         Ok(beat)
@@ -98,19 +106,41 @@ impl Heartbeat {
     /// Serialises the heartbeat as `[epoch,head,generation]`; `None` if another field says more than its absence. Most heartbeats
     /// of an idle device are like that, and the names of the fields would be most of their bytes.
     pub fn to_short_bytes(&self) -> Option<Vec<u8>> {
-        let Self { epoch, head, unsent, oldest_unsent_at, generation, storing, ref refused, token, .. } =
-            *self;
+        let Self {
+            epoch,
+            head,
+            unsent,
+            oldest_unsent_at,
+            generation,
+            storing,
+            ref refused,
+            token,
+            lease_ms,
+            ..
+        } = *self;
         let says_more =
             unsent > 0 || oldest_unsent_at.is_some() || !storing || refused.is_some() || token.is_some();
+        let says_more = says_more || lease_ms.is_some();
         (!says_more).then(|| format!("[{epoch},{head},{generation}]").into_bytes())
     }
 
     /// Serialises the heartbeat without the fields that the hub knows from the subject and the device's capabilities.
     pub fn to_brief_bytes(&self) -> Vec<u8> {
-        let Self { epoch, head, unsent, oldest_unsent_at, generation, storing, ref refused, token, .. } =
-            *self;
+        let Self {
+            epoch,
+            head,
+            unsent,
+            oldest_unsent_at,
+            generation,
+            storing,
+            ref refused,
+            token,
+            lease_ms,
+            ..
+        } = *self;
         let refused = refused.as_ref();
-        let brief = Brief { epoch, head, unsent, oldest_unsent_at, generation, storing, refused, token };
+        let brief =
+            Brief { epoch, head, unsent, oldest_unsent_at, generation, storing, refused, token, lease_ms };
         // Numbers and times are always JSON.
         serde_json::to_vec(&brief).unwrap_or_default()
     }
@@ -131,6 +161,9 @@ impl Document for Heartbeat {
         if self.unsent > self.head {
             return Err(Violation::at("unsent", format!("{} is above head {}", self.unsent, self.head)));
         }
+        if let Some(lease) = self.lease_ms.filter(|lease| !(1..=EVIDENCE_LEASE_MS_MAX).contains(lease)) {
+            return Err(Violation::at("leaseMs", format!("{lease} is not 1 to {EVIDENCE_LEASE_MS_MAX}")));
+        }
         self.refused.as_ref().map_or(Ok(()), DesiredRefusal::check)
     }
 }
@@ -149,6 +182,7 @@ mod tests {
             r#"{"epoch":7,"head":9,"unsent":2,"oldestUnsentAt":"2026-11-20T08:00:00Z","generation":3,"storing":false}"#,
             r#"{"epoch":7,"head":9,"generation":3,"refused":{"generation":2,"code":"older","message":"is below 3","since":"2026-11-20T08:00:00Z"}}"#,
             r#"{"epoch":7,"head":9,"generation":3,"token":{"issuedAt":"2026-11-20T08:00:00Z","endsAt":"2026-12-20T08:00:00Z"}}"#,
+            r#"{"epoch":7,"head":9,"generation":3,"leaseMs":300000}"#,
         ] {
             let beat: Heartbeat = decode::parse(text.as_bytes()).unwrap();
             assert_eq!(String::from_utf8(beat.to_brief_bytes()).unwrap(), text);
@@ -177,6 +211,7 @@ mod tests {
             Heartbeat { storing: false, ..beat.clone() },
             Heartbeat { token: Some(term), ..beat.clone() },
             Heartbeat { oldest_unsent_at: Some(Timestamp::UNIX_EPOCH), ..beat.clone() },
+            Heartbeat { lease_ms: Some(1), ..beat.clone() },
             Heartbeat { refused: Some(refusal), ..beat },
         ] {
             assert_eq!(unusual.to_short_bytes(), None, "{unusual:?}");
@@ -185,6 +220,18 @@ mod tests {
             ["[0,16,3]", "[1,16]", "[1,16,3,4]", "[1,9007199254740992,3]", "[1,-1,3]", "[", "[1,16,3]x", "{}"]
         {
             assert!(Heartbeat::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_lease_of_evidence_is_bounded() {
+        let beat = |lease: u64| {
+            let text = format!(r#"{{"epoch":7,"head":9,"generation":3,"leaseMs":{lease}}}"#);
+            decode::parse::<Heartbeat>(text.as_bytes()).map(|beat| beat.lease_ms)
+        };
+        assert_eq!(beat(EVIDENCE_LEASE_MS_MAX).unwrap(), Some(EVIDENCE_LEASE_MS_MAX));
+        for lease in [0, EVIDENCE_LEASE_MS_MAX + 1] {
+            assert!(beat(lease).unwrap_err().to_string().contains("leaseMs"), "{lease}");
         }
     }
 

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::canonical::Digest;
 use crate::decode::{self, Document, Refusal, Violation};
+use crate::evidence::{Fidelity, Provenance};
 use crate::ids::{DeploymentId, Epoch, Generation, Seq};
 use crate::limits::{COMPONENTS_MAX, RETRIES_MAX};
 use crate::ranges::SeqRanges;
@@ -55,6 +56,13 @@ pub struct StatusReport {
     /// Numbers of reports folded into this one.
     #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
     pub coalesced: SeqRanges,
+    /// How the report reached the hub; absent if the device sent it.
+    #[serde(default, skip_serializing_if = "Provenance::is_push")]
+    pub origin: Provenance,
+    /// Which part of the changes the reports show; absent if every change is one. A report of another kind is no sign of life of
+    /// its device.
+    #[serde(default, skip_serializing_if = "Fidelity::is_event")]
+    pub fidelity: Fidelity,
 }
 
 /// `muster.report.<site>.<device>`: the device's capabilities. The first report of every epoch, and again on change.

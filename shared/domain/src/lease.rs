@@ -1,7 +1,8 @@
 //! Decides freshness: whether the hub hears a device. It uses hub time only, never a device's clock.
 //!
 //! A device is fresh while something of it came within the lease. The lease of a device that was fresh does not
-//! run while the hub itself could not hear: it counts from the moment at which the hub hears again.
+//! run while the hub itself could not hear: it counts from the moment at which the hub hears again. The lease of evidence runs
+//! also then: a snapshot grows old whether the hub hears or not.
 
 use std::time::Duration;
 
@@ -17,12 +18,21 @@ pub(crate) struct LeaseInputs {
     pub last_heard_at: Option<Timestamp>,
     /// Since when the hub receives without interruption.
     pub receiving_since: Timestamp,
+    /// Until when the evidence that its newest heartbeat vouches for is fresh; `None` for a device that sends every change.
+    pub evidence_until: Option<Timestamp>,
 }
 
 impl LeaseInputs {
     /// The liveness at `now`; `None` if the hub never heard the device and never published its liveness.
     pub(crate) fn liveness(&self, now: Timestamp, lease: Duration) -> Option<Liveness> {
         let within = |since: Timestamp| elapsed(since, now) <= lease;
+        if let Some(until) = self.evidence_until {
+            return if now <= until {
+                Some(Liveness::Fresh)
+            } else {
+                self.last_published.map(|_| Liveness::Stale)
+            };
+        }
         match self.last_published {
             Some(Liveness::Fresh) => {
                 let since =
@@ -75,8 +85,33 @@ mod tests {
             (Some(Stale), Some(200), 0, 199, Some(Fresh)),
         ];
         for (last_published, last, since, now, verdict) in table {
-            let inputs =
-                LeaseInputs { last_published, last_heard_at: last.map(at), receiving_since: at(since) };
+            let (last_heard_at, receiving_since) = (last.map(at), at(since));
+            let inputs = LeaseInputs { last_published, last_heard_at, receiving_since, evidence_until: None };
+            assert_eq!(inputs.liveness(at(now), LEASE), verdict, "{inputs:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn evidence_is_fresh_until_its_period_ends_and_never_longer() {
+        use Liveness::{Fresh, Stale};
+        // last published, last heard, receiving since, evidence until, now, liveness
+        let table = [
+            (None, 100, 0, 130, 130, Some(Fresh)),
+            // Heartbeats from before nobody listened make no device fresh.
+            (None, 100, 0, 130, 131, None),
+            (Some(Fresh), 100, 0, 130, 131, Some(Stale)),
+            // Longer than the hub's lease.
+            (Some(Fresh), 100, 0, 700, 700, Some(Fresh)),
+            (Some(Fresh), 100, 0, 700, 701, Some(Stale)),
+            // A report came since, and the hub received nothing for a time: neither makes evidence younger.
+            (Some(Fresh), 131, 0, 130, 131, Some(Stale)),
+            (Some(Fresh), 100, 400, 130, 401, Some(Stale)),
+            (Some(Stale), 131, 0, 130, 131, Some(Stale)),
+        ];
+        for (last_published, last, since, until, now, verdict) in table {
+            let (last_heard_at, receiving_since) = (Some(at(last)), at(since));
+            let evidence_until = Some(at(until));
+            let inputs = LeaseInputs { last_published, last_heard_at, receiving_since, evidence_until };
             assert_eq!(inputs.liveness(at(now), LEASE), verdict, "{inputs:?} at {now}");
         }
     }

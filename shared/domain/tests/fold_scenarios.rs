@@ -7,7 +7,7 @@ mod scenarios;
 
 use ledger::{Ledger, Look, Said, key, seen};
 use muster_contract::State::{Failed, Installing};
-use muster_contract::fact::{DeadlineKind, Liveness};
+use muster_contract::fact::{DeadlineKind, Fidelity, Liveness, Provenance};
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::query::{LastReport, Output, Query};
 use muster_contract::status::{LOOKED_AT_MAX, StatusQuery};
@@ -44,6 +44,18 @@ fn m01_success_then_dark_is_never_plain_green() {
     assert_eq!(view.verdict, Verdict::ConvergedStale);
     assert_eq!(counts(&view), [("installed", stale(1))]);
     assert_eq!(view.converged, Bounds { lo: 0, hi: 1 });
+}
+
+#[test]
+fn sampled_evidence_is_told_from_events_and_is_no_success_once_it_is_old() {
+    let fleet = scenarios::rules::sampled_evidence().fold();
+    let view = fleet.deployment("web");
+    assert_eq!(counts(&view), [("installed", Split { fresh: 1, stale: 1, never: 0 })]);
+    assert_eq!((view.verdict, view.converged), (Verdict::ConvergedStale, Bounds { lo: 1, hi: 2 }));
+    let kept = report(&fleet, PRESS);
+    assert_eq!((kept.origin, kept.fidelity), (Provenance::Pull, Fidelity::Sampled));
+    let kept = report(&scenarios::m01_success_then_dark().fold(), PRESS);
+    assert_eq!((kept.origin, kept.fidelity), (Provenance::Push, Fidelity::Event));
 }
 
 #[test]

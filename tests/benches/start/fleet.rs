@@ -191,5 +191,7 @@ pub(crate) fn report(seq: u64) -> StatusReport {
         retries: Vec::new(),
         current: true,
         coalesced: SeqRanges::new(),
+        origin: Default::default(),
+        fidelity: Default::default(),
     }
 }

@@ -88,6 +88,8 @@ impl Reporter {
             retries: Vec::new(),
             current: true,
             coalesced: SeqRanges::new(),
+            origin: Default::default(),
+            fidelity: Default::default(),
         }
     }
 
@@ -105,6 +107,7 @@ impl Reporter {
             storing: true,
             refused: None,
             token: None,
+            lease_ms: None,
         }
     }
 

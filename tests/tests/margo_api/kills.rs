@@ -15,17 +15,17 @@ const STEPS: usize = 3;
 /// Publishes before a gateway client has the manifest of itself and its children: what each of the three targets.
 const STEPS_OF_MANIFEST: usize = 3;
 /// The name of the gateway that dies.
-const DYING: &str = "gateway-dying";
+pub(crate) const DYING: &str = "gateway-dying";
 
 /// Publishes a deployment and waits until the device has its manifest; the version.
-async fn version(fleet: &Fleet, client: &Client) -> Value {
+pub(crate) async fn version(fleet: &Fleet, client: &Client) -> Value {
     fleet.publish(&[(WEB, "1.0.0")]).await;
     let (manifest, _) = fleet.manifest(client, |manifest| !manifest["bundle"].is_null()).await;
     manifest["manifestVersion"].clone()
 }
 
 /// The facts of the device's statuses in LEDGER by state, once its account is complete.
-async fn facts(fleet: &Fleet) -> Vec<(u64, String)> {
+pub(crate) async fn facts(fleet: &Fleet) -> Vec<(u64, String)> {
     let what = "every number of the device is accounted for";
     fleet.device(DEVICE, what, |shown| is_complete(shown, 1)).await;
     let ledger = fleet.system.ledger().await;

@@ -13,6 +13,7 @@ mod kills;
 mod manifests;
 mod pki;
 mod python;
+mod resource_groups;
 mod schema;
 mod statuses;
 mod trust;

@@ -366,6 +366,8 @@ impl RelayCore {
             storing: is_storing,
             refused,
             token,
+            // The agent sends every change.
+            lease_ms: None,
         });
     }
 

@@ -321,6 +321,10 @@ pub(super) fn because(line: &TargetStatus) -> String {
 pub fn detail(line: &TargetStatus) -> String {
     let Some(report) = &line.report else { return String::new() };
     let mut text = String::new();
+    if !report.fidelity.is_event() {
+        let (fidelity, origin) = (report.fidelity.as_str(), report.origin.as_str());
+        let _ = writeln!(text, "    {fidelity} by {origin}: changes in between are not reported");
+    }
     let status = report.status.as_ref();
     if let Some(reason) = status.and_then(|status| status.reason.as_ref()) {
         let _ = writeln!(text, "    {}", clean(reason));

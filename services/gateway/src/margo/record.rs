@@ -18,8 +18,9 @@ use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::http_device::{
-    ConfirmedReport, HTTP_DEPLOYMENTS_MAX, HTTP_TARGETS_MAX, HttpDeployment, HttpDevice, OpenReport,
+    ConfirmedReport, HTTP_DEPLOYMENTS_MAX, HTTP_TARGETS_MAX, HttpDeployment, HttpDevice, OpenReport, Snapshot,
 };
+use muster_contract::limits::EVIDENCE_LEASE_MS_MAX;
 use muster_contract::receipt::Receipt;
 use muster_contract::version::ApiVersion;
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
@@ -43,6 +44,19 @@ pub(crate) struct SentReport<'a> {
     pub adopted: Option<Generation>,
     /// Whether a status says that its client does not reach the device; none where that cannot be.
     pub unreachable: Option<bool>,
+    /// The snapshot that a status is made of, if it is of one.
+    pub snapshot: Option<Snapshot>,
+}
+
+/// How long a heartbeat of a device may count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeartbeatLease {
+    /// As long as that of any other device.
+    Hub,
+    /// So many milliseconds: until the oldest snapshot of a targeted deployment is older than its period.
+    Evidence(u64),
+    /// It is older: there is no heartbeat.
+    Expired,
 }
 
 /// The decision about a report.
@@ -120,7 +134,7 @@ pub(crate) fn renew(record: &HttpDevice, receipt: &Receipt, now: Timestamp) -> H
     renewed.epoch = renewed.epoch.max(record.epoch.next());
     renewed.generation = record.generation;
     (renewed.span, renewed.unreachable) = (record.span.clone(), record.unreachable);
-    let targets = |known: &HttpDeployment| HttpDeployment { reported: None, targets: known.targets.clone() };
+    let targets = |known: &HttpDeployment| HttpDeployment { reported: None, ..known.clone() };
     renewed.deployments = record.deployments.iter().map(|(id, known)| (id.clone(), targets(known))).collect();
     renewed
 }
@@ -131,6 +145,10 @@ pub(crate) fn learn(record: &mut HttpDevice, desired: &DesiredState) -> bool {
         return false;
     }
     record.generation = desired.generation.get();
+    for (id, known) in &mut record.deployments {
+        let leaving = !desired.deployments.iter().any(|entry| entry.id == *id);
+        known.snapshot = known.snapshot.map(|snapshot| Snapshot { leaving, ..snapshot });
+    }
     for entry in &desired.deployments {
         let targets = &mut record.deployments.entry(entry.id.clone()).or_default().targets;
         if targets.last() != Some(&(entry.target_generation, entry.digest)) {
@@ -195,6 +213,21 @@ pub(crate) fn is_lost(record: &HttpDevice, known: &ConfirmedReport, receipt: Opt
     })
 }
 
+/// How long a heartbeat of the device may count now.
+pub(crate) fn heartbeat_lease(record: &HttpDevice, now: Timestamp) -> HeartbeatLease {
+    let confirmed = record.deployments.values().filter_map(|known| known.snapshot);
+    let all = confirmed.chain(record.open.iter().filter_map(|open| open.snapshot));
+    let left = |snapshot: Snapshot| {
+        let age = u64::try_from(now.duration_since(snapshot.at).as_millis()).unwrap_or(0);
+        snapshot.period_ms.saturating_sub(age).min(EVIDENCE_LEASE_MS_MAX)
+    };
+    match all.filter(|snapshot| !snapshot.leaving).map(left).min() {
+        None => HeartbeatLease::Hub,
+        Some(0) => HeartbeatLease::Expired,
+        Some(left) => HeartbeatLease::Evidence(left),
+    }
+}
+
 /// Decides about a report by the newest receipt of its device.
 ///
 /// # Errors
@@ -205,16 +238,19 @@ pub(crate) fn admit(
     receipt: Option<&Receipt>,
     now: Timestamp,
 ) -> Result<Admission, Refusal> {
-    let SentReport { deployment, content, adopted, unreachable } = sent;
+    let SentReport { deployment, content, adopted, unreachable, snapshot } = sent;
     record.unreachable = unreachable.unwrap_or(record.unreachable);
     let newest =
         record.open.iter().filter(|open| open.deployment.as_ref() == deployment).max_by_key(|o| o.seq);
     if let Some(open) = newest.filter(|open| open.content == content) {
-        return Ok(publish(record, open.clone(), false));
+        return Ok(publish(record, OpenReport { snapshot, ..open.clone() }, false));
     }
     let known = confirmed(record, deployment).copied();
     let lost = known.filter(|known| is_lost(record, known, receipt));
     if newest.is_none() && lost.is_none() && known.is_some_and(|known| known.content == content) {
+        if let Some(known) = deployment.and_then(|id| record.deployments.get_mut(id)) {
+            known.snapshot = snapshot;
+        }
         return Ok(Admission::Confirmed);
     }
     if let Some(id) = deployment
@@ -240,6 +276,7 @@ pub(crate) fn admit(
         target: deployment.zip(adopted).map(|(id, adopted)| digest_of(record, id, adopted)),
         agent_version: deployment.is_none().then(agent_version),
         coalesced,
+        snapshot,
     };
     record.open.push(open.clone());
     Ok(publish(record, open, true))
@@ -309,6 +346,9 @@ pub(crate) fn confirm(record: &mut HttpDevice, epoch: Epoch, done: &OpenReport) 
     let newest = last_of(record, done.deployment.as_ref());
     if newest.is_none_or(|known| known.seq < report.seq) {
         *newest = Some(report);
+        if let Some(known) = done.deployment.as_ref().and_then(|id| record.deployments.get_mut(id)) {
+            known.snapshot = done.snapshot;
+        }
     }
     true
 }

@@ -97,6 +97,7 @@ mod tests {
             target: Some(target),
             agent_version: Some("muster-gateway 0.0.1".to_owned()),
             coalesced: Default::default(),
+            snapshot: None,
         };
         let numbered = Numbered { open, epoch: Epoch::FIRST, head: Seq::FIRST };
         assert_eq!(CapabilitiesManifest::default().report(&numbered).agent_version, "muster-gateway 0.0.1");

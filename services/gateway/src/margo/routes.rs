@@ -30,10 +30,10 @@ use crate::problem::Problem;
 /// The media type of a deployment.
 const DEPLOYMENT_TYPE: &str = "application/yaml";
 
-/// All routes of devices.
-pub(crate) fn router(guarded: Guard) -> Router {
+/// All routes of devices: Margo's, and more.
+pub(crate) fn router(guarded: Guard, more: Router<Devices>) -> Router {
     let devices = guarded.devices.clone();
-    routes().layer(from_fn_with_state(guarded, guard)).with_state(devices)
+    routes().merge(more).layer(from_fn_with_state(guarded, guard)).with_state(devices)
 }
 
 fn routes() -> Router<Devices> {
@@ -125,6 +125,7 @@ async fn post_status(
         content: status.content(),
         adopted: Some(status.adopted_manifest_version),
         unreachable: (key != *caller.device()).then(|| is_unreachable(&status)),
+        snapshot: None,
     };
     let report = |numbered: &_| Ok(status.report(numbered));
     let delivered = devices.deliver(&key, sent, desired.as_ref(), report).await?;
@@ -196,7 +197,13 @@ async fn delete_capabilities(
 }
 
 fn capabilities_report(capabilities: &CapabilitiesManifest) -> SentReport<'static> {
-    SentReport { deployment: None, content: capabilities.content(), adopted: None, unreachable: None }
+    SentReport {
+        deployment: None,
+        content: capabilities.content(),
+        adopted: None,
+        unreachable: None,
+        snapshot: None,
+    }
 }
 
 /// Whether a device has reported no capabilities, or has removed them.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
 use muster_bus::{Bus, BusConfig};
 use muster_service::clock::SystemClock;
 use muster_service::config::Common;
@@ -35,7 +36,7 @@ pub(crate) fn trust(config: &DevicesConfig) -> Result<Option<TrustBundle>, Start
     Ok(trust.ok())
 }
 
-/// Serves devices under a supervisor; returns the address of the listener.
+/// Serves devices under a supervisor, with more routes; returns the address of the listener, and the state of the routes.
 ///
 /// # Errors
 /// It cannot serve them; a person must act.
@@ -44,7 +45,8 @@ pub(crate) async fn serve(
     common: &Common,
     metrics: &Metrics,
     supervisor: &Supervisor,
-) -> Result<SocketAddr, StartError> {
+    more: Router<Devices>,
+) -> Result<(SocketAddr, Devices), StartError> {
     let DevicesConfig { addr, client_ca, pair: (certificate, key), realm, creds, heartbeat, .. } = config;
     let pair = KeyPair::read(&certificate, &key)?;
     let tls = svid::for_devices(pair, tls::certificates(&client_ca)?, realm.clone())?;
@@ -66,9 +68,9 @@ pub(crate) async fn serve(
         metrics: metrics.clone(),
     };
     let manager = realm.manager.clone();
-    let router = routes::router(Guard { devices, realm: Arc::new(realm) });
+    let router = routes::router(Guard { devices: devices.clone(), realm: Arc::new(realm) }, more);
     let token = supervisor.token(Stage::Serve);
     supervisor.spawn(Stage::Serve, "devices", async move { listener.serve(router, token).await });
     tracing::info!(devices.url = format!("https://{addr}"), manager, "serving devices");
-    Ok(addr)
+    Ok((addr, devices))
 }

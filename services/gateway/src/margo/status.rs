@@ -101,6 +101,8 @@ impl StatusManifest {
             retries: Vec::new(),
             current: true,
             coalesced: Default::default(),
+            origin: Default::default(),
+            fidelity: Default::default(),
         }
     }
 }

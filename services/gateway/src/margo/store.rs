@@ -8,6 +8,7 @@ use muster_bus::{Bus, Delivery, Outgoing, PublishError, PublishErrorKind, ReadEr
 use muster_contract::decode::{self, Document};
 use muster_contract::desired::DesiredState;
 use muster_contract::http_device::{HttpClient, HttpDevice, client_subject, device_subject};
+use muster_contract::presence::Heartbeat;
 use muster_contract::receipt::Receipt;
 use muster_contract::subjects::{self, stream};
 use muster_contract::{DeviceKey, Timestamp};
@@ -149,6 +150,19 @@ impl Store {
             headers: self.headers(key, T::KIND),
             expected_stream: Some(stream::UPLINK),
             ..Outgoing::new(subjects::report(key), decode::to_bytes(report))
+        };
+        self.bus.publish(message).await.map(drop).map_err(|error| refused(&error))
+    }
+
+    /// Publishes a heartbeat and waits until PRESENCE has it.
+    ///
+    /// # Errors
+    /// PRESENCE has not confirmed it.
+    pub(crate) async fn vouch(&self, key: &DeviceKey, heartbeat: &Heartbeat) -> Result<(), Problem> {
+        let message = Outgoing {
+            headers: self.headers(key, Heartbeat::KIND),
+            expected_stream: Some(stream::PRESENCE),
+            ..Outgoing::new(subjects::presence(key), decode::to_bytes(heartbeat))
         };
         self.bus.publish(message).await.map(drop).map_err(|error| refused(&error))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_contract::fact::StatusFact;
+use muster_contract::fact::{Fidelity, Provenance, StatusFact};
 use muster_contract::limits::{ERROR_CODE_BYTES_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::query::{LastReport, Output};
 use muster_contract::retry::{Retry, RetrySummary};
@@ -44,6 +44,10 @@ struct ReportDetails {
     /// When the first attempt began, in hub time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     first_attempt_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Provenance::is_push")]
+    origin: Provenance,
+    #[serde(default, skip_serializing_if = "Fidelity::is_event")]
+    fidelity: Fidelity,
 }
 
 /// One error of a report.
@@ -66,6 +70,8 @@ impl Report {
             components: Vec::new(),
             retries: fact.retries,
             first_attempt_at: fact.first_attempt_at,
+            origin: fact.origin,
+            fidelity: fact.fidelity,
         };
         for ComponentStatus { name, error, .. } in fact.components {
             words.components.extend(error.map(|error| (name, error)));
@@ -176,6 +182,11 @@ impl Report {
         self.words.as_deref()?.first_attempt_at
     }
 
+    /// How it reached the hub, and which part of the changes it shows.
+    fn origin_and_fidelity(&self) -> (Provenance, Fidelity) {
+        self.words.as_deref().map_or_else(Default::default, |words| (words.origin, words.fidelity))
+    }
+
     /// The error of a component.
     pub(super) fn component_error(&self, name: &ComponentName) -> Option<&StatusError> {
         let errors = &self.words.as_deref()?.components;
@@ -199,6 +210,7 @@ impl Report {
         if !detail {
             retries.iter_mut().for_each(|retry| retry.last_error.shorten(VIEW_MESSAGE_BYTES_MAX));
         }
+        let (origin, fidelity) = self.origin_and_fidelity();
         LastReport {
             state: self.state,
             generation: self.generation,
@@ -207,6 +219,8 @@ impl Report {
             epoch: self.epoch,
             seq: self.seq,
             ledger_seq: self.ledger_seq.get(),
+            origin,
+            fidelity,
             retries,
             status: detail.then(|| self.status()),
             components: if detail { self.component_statuses() } else { Vec::new() },

@@ -55,7 +55,9 @@ impl IntakeState {
             Err(error) => self.reject(UNNAMED, &message, RejectReason::Sender(error), None),
             Ok(key) => {
                 let index = self.index(&key);
-                self.devices[index].contact.record(stored_at);
+                if !is_evidence(&parsed) {
+                    self.devices[index].contact.record(stored_at);
+                }
                 let outcome = self.evaluate(index, &key, parsed, &message);
                 self.check_after_report(index, stored_at, now);
                 outcome
@@ -233,6 +235,12 @@ pub(super) fn check_rules(report: &Report) -> Result<(), RejectReason> {
         }
         Report::Capabilities(_) => Ok(()),
     }
+}
+
+/// Whether a report is a snapshot or a sample: a heartbeat says how long its evidence counts, and the report proves nothing more
+/// about when the device was heard.
+fn is_evidence(parsed: &Result<Report, Refusal>) -> bool {
+    matches!(parsed, Ok(Report::Status(report)) if !report.fidelity.is_event())
 }
 
 fn numbers(report: &Report) -> Numbers<'_> {

@@ -54,6 +54,8 @@ pub(super) struct LiveContact {
     /// The newest heartbeat of the epoch in `head`.
     pub(super) beat: Option<LastHeartbeat>,
     heartbeat_at: Option<Timestamp>,
+    /// The lease that the newest heartbeat names, in milliseconds.
+    lease_ms: Option<u64>,
 }
 
 /// The data that only a heartbeat carries.
@@ -270,13 +272,19 @@ impl LiveContact {
         if self.heartbeat_at > Some(at) {
             return false;
         }
-        self.heartbeat_at = Some(at);
+        (self.heartbeat_at, self.lease_ms) = (Some(at), beat.lease_ms);
         self.unsent = beat.unsent;
         self.record_head(beat.epoch, beat.head, at);
         if self.head.is_some_and(|(epoch, _)| epoch == beat.epoch) {
             self.beat = Some(LastHeartbeat { epoch: beat.epoch, at, storing: beat.storing });
         }
         true
+    }
+
+    /// Until when the evidence that the newest heartbeat vouches for is fresh; `None` if it names no lease.
+    pub(super) fn evidence_until(&self) -> Option<Timestamp> {
+        let (at, lease) = self.heartbeat_at.zip(self.lease_ms)?;
+        at.checked_add(Duration::from_millis(lease)).ok()
     }
 
     /// The newest heartbeat of an epoch.

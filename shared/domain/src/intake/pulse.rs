@@ -58,5 +58,9 @@ fn is_proven(device: &DeviceIntake, now: Timestamp, lease: Duration) -> bool {
     let last = device.latest().last_published;
     // A liveness fact with an unknown outcome may call it fresh.
     let may_be_fresh = device.republish || last.is_some_and(|last| last.state == Liveness::Fresh);
-    !may_be_fresh || device.contact.last_at.is_some_and(|at| elapsed(at, now) <= lease)
+    let is_heard = match device.contact.evidence_until() {
+        Some(until) => now <= until,
+        None => device.contact.last_at.is_some_and(|at| elapsed(at, now) <= lease),
+    };
+    !may_be_fresh || is_heard
 }

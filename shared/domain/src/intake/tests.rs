@@ -19,6 +19,7 @@ use super::pending_rejections::{FULL_PAUSE, UNAVAILABLE_PAUSE};
 use super::*;
 
 mod deadlines;
+mod evidence;
 mod failures;
 mod floods;
 mod forks;

@@ -135,6 +135,7 @@ impl IntakeState {
             last_published: last.map(|last| last.state).or(perhaps),
             last_heard_at: device.contact.last_at,
             receiving_since: self.receiving_since,
+            evidence_until: device.contact.evidence_until(),
         };
         let through = match trigger {
             Trigger::Tick(watermarks) => now.min(watermarks.heartbeats),

@@ -9,7 +9,7 @@ mod doubts;
 pub(crate) mod failures;
 pub(crate) mod hearing;
 pub(crate) mod retries;
-mod rules;
+pub(crate) mod rules;
 
 use muster_contract::State::{Failed, Installed, Installing, Pending, Removed, Removing};
 use muster_contract::fact::{Account, DeadlineKind, IncidentKind, Liveness};

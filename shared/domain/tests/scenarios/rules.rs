@@ -5,7 +5,7 @@
 use muster_contract::Generation;
 use muster_contract::State::{self, Failed, Installed, Installing, Pending, Removed, Removing};
 use muster_contract::desired_refusal::{DesiredRefusal, DesiredRefusalCode};
-use muster_contract::fact::{DeadlineKind, Fact, IncidentKind, Liveness};
+use muster_contract::fact::{DeadlineKind, Fact, Fidelity, IncidentKind, Liveness, Provenance, StatusFact};
 use muster_contract::ownership::Ownership;
 use muster_contract::subjects::LedgerSubject;
 
@@ -83,6 +83,11 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "removing_with_leaving",
         about: "A deployment that a device no longer is to run is leaving, whatever it last reported, and counts as no target; without targets the verdict is removing.",
         ledger: removing_with_leaving,
+    },
+    Scenario {
+        name: "sampled_evidence",
+        about: "A deployment that was sampled counts as one that reports itself while its device is fresh, and as stale once the sample is older than its period.",
+        ledger: sampled_evidence,
     },
     Scenario {
         name: "silent_while_at_work",
@@ -374,6 +379,22 @@ fn silent_while_at_work() -> Ledger {
         );
     }
     ledger.stale(PRESS, 1, 5);
+    ledger
+}
+
+pub(crate) fn sampled_evidence() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger.desired(PRESS, 1, &[("web", 1)]).desired(DRILL, 1, &[("web", 1)]);
+    for device in [PRESS, DRILL] {
+        let fact = StatusFact {
+            origin: Provenance::Pull,
+            fidelity: Fidelity::Sampled,
+            ..status("web", &Said::default(), ledger.next_at())
+        };
+        let subject = LedgerSubject::Status(key(device), fact.deployment.clone());
+        ledger.push(subject, Fact::Status(fact)).fresh(device, 1, 1);
+    }
+    ledger.stale(DRILL, 1, 1);
     ledger
 }
 

@@ -46,7 +46,8 @@ fn resent(
 ) -> Option<(u64, Vec<u64>, bool)> {
     let id = id(name);
     let (adopted, unreachable) = (Some(Generation::FIRST), None);
-    let sent = SentReport { deployment: Some(&id), content: content(text), adopted, unreachable };
+    let sent =
+        SentReport { deployment: Some(&id), content: content(text), adopted, unreachable, snapshot: None };
     match admit(record, sent, receipt, now(second)).unwrap() {
         Admission::Confirmed => None,
         Admission::Publish { open, is_new, .. } => {
@@ -161,8 +162,13 @@ fn a_record_is_bounded() {
         number(&mut record, &format!("d-{at}"), "pending", 0);
     }
     let more = id("more");
-    let sent =
-        SentReport { deployment: Some(&more), content: content("a"), adopted: None, unreachable: None };
+    let sent = SentReport {
+        deployment: Some(&more),
+        content: content("a"),
+        adopted: None,
+        unreachable: None,
+        snapshot: None,
+    };
     assert_eq!(admit(&mut record, sent, None, now(0)), Err(Refusal::TooManyOpen));
     for at in 0..HTTP_DEPLOYMENTS_MAX {
         record.deployments.insert(id(&format!("x-{at}")), HttpDeployment::default());
@@ -209,7 +215,13 @@ fn a_confirmed_report_that_the_hub_lacks_is_resent_with_a_new_number() {
 #[test]
 fn a_refused_report_of_capabilities_is_sent_again() {
     let mut record = begin(None, now(0));
-    let sent = SentReport { deployment: None, content: content("8Gi"), adopted: None, unreachable: None };
+    let sent = SentReport {
+        deployment: None,
+        content: content("8Gi"),
+        adopted: None,
+        unreachable: None,
+        snapshot: None,
+    };
     admit(&mut record, sent, None, now(0)).unwrap();
     assert!(done(&mut record, 1));
     let reason = "quarantineFull".to_owned();
@@ -256,6 +268,7 @@ fn a_resumed_number_has_the_content_that_it_was_taken_with() {
         content: content("a"),
         adopted: Generation::new(3),
         unreachable: None,
+        snapshot: None,
     };
     let admit = |record: &mut _, sent| match admit(record, sent, None, now(0)).unwrap() {
         Admission::Publish { open, .. } => open,
@@ -266,9 +279,72 @@ fn a_resumed_number_has_the_content_that_it_was_taken_with() {
     record.deployments.get_mut(&id).unwrap().targets.clear();
     assert_eq!(admit(&mut record, sent), first, "its target is forgotten");
 
-    let sent = SentReport { deployment: None, content: content("b"), adopted: None, unreachable: None };
+    let sent = SentReport {
+        deployment: None,
+        content: content("b"),
+        adopted: None,
+        unreachable: None,
+        snapshot: None,
+    };
     assert_eq!(admit(&mut record, sent).agent_version, Some(agent_version()));
     let older = Some("muster-gateway 0.0.1".to_owned());
     record.open.last_mut().unwrap().agent_version.clone_from(&older);
     assert_eq!(admit(&mut record, sent).agent_version, older, "another release took it");
+}
+
+/// Admits and confirms a report made of a snapshot of 60 s, at a second.
+fn snapshot(record: &mut HttpDevice, name: &str, text: &str, second: i64, leaving: bool) {
+    let (id, at) = (id(name), now(second));
+    let sent = SentReport {
+        deployment: Some(&id),
+        content: content(text),
+        adopted: Some(Generation::FIRST),
+        unreachable: None,
+        snapshot: Some(Snapshot { at, period_ms: 60_000, leaving }),
+    };
+    if let Admission::Publish { open, epoch, .. } = admit(record, sent, None, at).unwrap() {
+        assert!(confirm(record, epoch, &open));
+    }
+}
+
+#[test]
+fn the_oldest_wanted_snapshot_decides_how_long_a_heartbeat_counts() {
+    let mut record = begin(None, now(0));
+    assert_eq!(heartbeat_lease(&record, now(0)), HeartbeatLease::Hub);
+    snapshot(&mut record, "web", "a", 0, false);
+    snapshot(&mut record, "shop", "a", 40, false);
+    assert_eq!(heartbeat_lease(&record, now(40)), HeartbeatLease::Evidence(20_000));
+    assert_eq!(heartbeat_lease(&record, now(60)), HeartbeatLease::Expired);
+    // The same content again is no report, and a newer snapshot.
+    snapshot(&mut record, "web", "a", 50, false);
+    assert_eq!((record.head, heartbeat_lease(&record, now(60))), (2, HeartbeatLease::Evidence(40_000)));
+    // Nobody waits for a deployment that is no target.
+    assert!(learn(&mut record, &desired(2, vec![package("web")])));
+    assert_eq!(heartbeat_lease(&record, now(105)), HeartbeatLease::Evidence(5_000));
+    snapshot(&mut record, "shop", "b", 106, true);
+    assert_eq!(heartbeat_lease(&record, now(106)), HeartbeatLease::Evidence(4_000));
+    // A status of the device itself ends the snapshots of its deployment.
+    let seq = number(&mut record, "web", "own", 107).unwrap().0;
+    assert!(done(&mut record, seq));
+    assert_eq!(heartbeat_lease(&record, now(999)), HeartbeatLease::Hub);
+}
+
+#[test]
+fn a_snapshot_that_a_dead_gateway_took_counts_until_it_comes_again() {
+    let mut record = begin(None, now(0));
+    let id = id("web");
+    let sent = |second| SentReport {
+        deployment: Some(&id),
+        content: content("a"),
+        adopted: None,
+        unreachable: None,
+        snapshot: Some(Snapshot { at: now(second), period_ms: 60_000, leaving: false }),
+    };
+    assert!(matches!(admit(&mut record, sent(0), None, now(0)), Ok(Admission::Publish { is_new: true, .. })));
+    assert_eq!(heartbeat_lease(&record, now(100)), HeartbeatLease::Expired, "its report may be in");
+    let Ok(Admission::Publish { open, epoch, .. }) = admit(&mut record, sent(100), None, now(100)) else {
+        panic!("it is open");
+    };
+    assert!(confirm(&mut record, epoch, &open));
+    assert_eq!(heartbeat_lease(&record, now(100)), HeartbeatLease::Evidence(60_000));
 }
