@@ -14,7 +14,7 @@
 //!
 //! Reading order: [`session`] (the order of effects, without a bus), `consume` (the driver of the session over the bus), then the
 //! inputs (`report_reader`, `heartbeat_reader`, `desired`, [`reassert_reader`]), the outputs ([`ledger_publisher`], `message`),
-//! the owner of a partition ([`ownership`]), the tasks beside it (`trim`, [`restore`], `follow`, `snapshot`, `guard`,
+//! the owner of a partition ([`ownership`]), the tasks beside it (`trim`, [`restore`], `follow`, [`snapshot`], `guard`,
 //! `incidents`, `quarantine_alarm`, `verify`, `room`, `watcher`, `lag`), and the composition ([`app`]). The rules are `muster_domain::intake`.
 
 pub mod app;
@@ -39,7 +39,7 @@ mod report_reader;
 pub mod restore;
 mod room;
 pub mod session;
-mod snapshot;
+pub mod snapshot;
 mod trim;
 mod verify;
 mod watcher;

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 /// The folder with the snapshots of a process.
 #[derive(Debug, Clone)]
-pub(crate) struct Snapshots(Arc<Path>);
+pub struct Snapshots(Arc<Path>);
 
 /// The first line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +85,7 @@ impl Snapshots {
     ///
     /// # Errors
     /// The folder cannot be created.
-    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+    pub fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         Ok(Self(folder.into()))
     }
@@ -95,7 +95,7 @@ impl Snapshots {
     ///
     /// # Errors
     /// LEDGER cannot be read.
-    pub(crate) async fn restore(
+    pub async fn restore(
         &self,
         bus: &Bus,
         partition: u16,

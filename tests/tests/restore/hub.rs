@@ -40,7 +40,13 @@ impl Hub {
     }
 
     pub(crate) async fn ingest(&self) -> Supervisor {
-        let words = ["muster-ingest", "--nats-url", &self.server.url(), "--lease", "3s"];
+        self.ingest_with(&[]).await
+    }
+
+    pub(crate) async fn ingest_with(&self, flags: &[&str]) -> Supervisor {
+        let url = self.server.url();
+        let words = ["muster-ingest", "--nats-url", &url, "--lease", "3s"];
+        let words = words.iter().chain(flags);
         let config = muster_ingest::config::Cli::try_parse_from(words).unwrap().check().unwrap();
         let supervisor = Supervisor::new();
         soon("ingest", muster_ingest::app::start(config, &supervisor)).await.unwrap();
@@ -74,7 +80,13 @@ impl Hub {
     }
 
     pub(crate) async fn planner(&self) -> Supervisor {
-        let words = ["muster-planner", "--nats-url", &self.server.url()];
+        self.planner_with(&[]).await
+    }
+
+    pub(crate) async fn planner_with(&self, flags: &[&str]) -> Supervisor {
+        let url = self.server.url();
+        let words = ["muster-planner", "--nats-url", &url];
+        let words = words.iter().chain(flags);
         let config = muster_planner::config::Cli::try_parse_from(words).unwrap().check().unwrap();
         let supervisor = Supervisor::new();
         soon("planner", muster_planner::app::start(config, &supervisor)).await.unwrap();

@@ -1,10 +1,13 @@
-//! A release opens the files of the one before: outbox, snapshot and checkpoints, LEDGER, desired states, views.
+//! A release opens the files of the one before: outbox, snapshot and checkpoints of the rollup, snapshots of ingest, checkpoint of
+//! the planner, LEDGER, desired states, views.
 //!
 //! `make release-data` keeps what this version writes in `tests/release/VERSION`; every folder there is opened, and so is what
 //! this version writes now. A file of a newer format is refused by name, and stays as it is.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use muster_agent::app::schema;
 use muster_agent::db::Db;
@@ -12,12 +15,16 @@ use muster_bus::Bus;
 use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::Fact;
+use muster_contract::limits::PARTITIONS;
 use muster_contract::plans::Plan;
 use muster_contract::subjects::{LedgerSubject, ViewKey, stream};
 use muster_contract::view::{DeploymentView, FleetView};
 use muster_contract::{DeviceKey, State, Timestamp, decode};
 use muster_ctl::backup::archive;
 use muster_ctl::backup::manifest::{Manifest, SavedStream};
+use muster_domain::intake::{IntakeState, Rules};
+use muster_ingest::snapshot::Snapshots;
+use muster_planner::checkpoint::Checkpoints as PlannerCheckpoints;
 use muster_rollup::history::checkpoint_retention::Room;
 use muster_rollup::history::store::Checkpoints;
 use muster_rollup::store::{Damage, Store, StoredSnapshot};
@@ -45,6 +52,13 @@ const DENSE: [&str; 6] =
 const ROOM: Room = Room { count: 100, bytes: 1 << 30 };
 /// A format that no release has yet.
 const NEWER: i64 = 99;
+/// The folders of ingest's snapshots and of the planner's checkpoint, which releases before 0.3.0 did not keep.
+const INGEST: &str = "ingest";
+const PLANNER: &str = "planner";
+/// The planner's file.
+const PLANNER_FILE: &str = "planner.checkpoint";
+/// Time between two checkpoints of a planner, which the test does not wait for: it writes one at its end.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
 
 fn device() -> DeviceKey {
     "plant7/press-5".parse().unwrap()
@@ -54,11 +68,14 @@ fn names() -> impl Iterator<Item = String> {
     ["app-0".to_owned()].into_iter()
 }
 
-/// Writes what a release leaves on disks: `hub`, a backup with a rollup's databases, and `device`, a database.
+/// Writes what a release leaves on disks: `hub`, a backup with a rollup's databases, `ingest` and `planner`, what these restore
+/// their state from, and `device`, a database.
 async fn write(folder: &Path) {
     let hub = Hub::start().await;
-    let (ingest, (publisher, _handle)) = (hub.ingest().await, hub.publisher().await);
-    let planner = hub.planner().await;
+    let kept = |name: &str| folder.join(name).display().to_string();
+    let ingest = hub.ingest_with(&["--data-dir", &kept(INGEST)]).await;
+    let (publisher, _handle) = hub.publisher().await;
+    let planner = hub.planner_with(&["--data-dir", &kept(PLANNER)]).await;
     super::backup::plan(&hub, PLAN).await;
     let rollup = hub.rollup_with(&DENSE).await;
     let apply = json!({"site": "plant7", "device": "press-4", "documents": DOCUMENTS});
@@ -71,7 +88,7 @@ async fn write(folder: &Path) {
     for service in [ingest, rollup, publisher, planner] {
         service.drain(DRAIN).await;
     }
-    let (to, data) = (folder.join("hub").display().to_string(), data.display().to_string());
+    let (to, data) = (kept("hub"), data.display().to_string());
     let said = muster(&hub.server.url(), &["backup", "-o", &to, "--rollup-data", &data]).await;
     assert_eq!(said.code, 0, "{said:?}");
 
@@ -104,12 +121,71 @@ fn copied(from: &Path) -> tempfile::TempDir {
     to
 }
 
-/// Opens everything that a release wrote.
-async fn open(folder: &Path) {
+/// Opens everything that a release wrote. `now` is the folder of what this version writes.
+async fn open(folder: &Path, now: &Path) {
     let manifest = archive::open(&folder.join("hub")).unwrap();
     open_rollup(&folder.join("hub/rollup"));
-    open_streams(&folder.join("hub"), &manifest).await;
+    let hub = open_streams(&folder.join("hub"), &manifest).await;
+    if folder.join(INGEST).exists() {
+        open_ingest(&hub, &folder.join(INGEST), &now.join(INGEST)).await;
+        open_planner(&folder.join(PLANNER), &now.join(PLANNER));
+    }
     open_outbox(&folder.join("device")).await;
+}
+
+/// Ingest restores each partition from a snapshot of the format that it writes, and sets one of another format aside. A restored
+/// LEDGER counts as another one, so each copy names the LEDGER of this hub.
+async fn open_ingest(hub: &Hub, folder: &Path, now: &Path) {
+    let created_at = json!(hub.bus.stream_state(stream::LEDGER).await.unwrap().created_at);
+    for partition in 0..PARTITIONS {
+        let file = format!("partition-{partition}.snapshot");
+        let version = header(&folder.join(&file))["version"].clone();
+        let is_read = version == header(&now.join(&file))["version"];
+        for (version, is_read) in [(version, is_read), (NEWER.into(), false)] {
+            let fields = [("ledgerCreatedAt", created_at.clone()), ("version", version)];
+            let data = changed(folder, &file, fields);
+            let mut intake = IntakeState::new(Rules::default(), Timestamp::now());
+            let snapshots = Snapshots::open(data.path()).unwrap();
+            let position = snapshots.restore(&hub.bus, partition, &mut intake).await.unwrap();
+            assert_eq!(position.is_some(), is_read, "{file} of {}", folder.display());
+            assert_eq!(data.path().join(&file).with_extension("unfit").exists(), !is_read);
+        }
+    }
+}
+
+/// The planner restores a checkpoint of the format that it writes, and sets one of another format aside.
+fn open_planner(folder: &Path, now: &Path) {
+    let format = |folder: &Path| {
+        let header = header(&folder.join(PLANNER_FILE));
+        (header["format"].clone(), header["records"].clone())
+    };
+    let is_read = format(folder) == format(now);
+    let newer = changed(folder, PLANNER_FILE, [("format", NEWER.into())]);
+    for (data, is_read) in [(copied(folder), is_read), (newer, false)] {
+        let checkpoint = PlannerCheckpoints::open(data.path(), CHECKPOINT_EVERY).unwrap().restore();
+        assert_eq!(checkpoint.is_some_and(|checkpoint| checkpoint.mark().position > 0), is_read);
+        assert_eq!(data.path().join(PLANNER_FILE).with_extension("set-aside").exists(), !is_read);
+    }
+}
+
+/// The first line of a file, which names its format.
+fn header(file: &Path) -> Value {
+    let mut line = String::new();
+    BufReader::new(fs::File::open(file).unwrap()).read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap()
+}
+
+/// A copy of a folder in which the first line of one file has other values in some fields.
+fn changed<const N: usize>(folder: &Path, file: &str, fields: [(&str, Value); N]) -> tempfile::TempDir {
+    let data = copied(folder);
+    let path = data.path().join(file);
+    let (mut first, bytes) = (header(&path), fs::read(&path).unwrap());
+    for (field, value) in fields {
+        first[field] = value;
+    }
+    let rest = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+    fs::write(&path, [first.to_string().as_bytes(), &bytes[rest..]].concat()).unwrap();
+    data
 }
 
 fn open_rollup(folder: &Path) {
@@ -132,7 +208,8 @@ fn open_rollup(folder: &Path) {
     assert!(to.exists(), "it is kept aside, and LEDGER is read");
 }
 
-async fn open_streams(backup: &Path, manifest: &Manifest) {
+/// Reads all streams in a new server, and returns it.
+async fn open_streams(backup: &Path, manifest: &Manifest) -> Hub {
     let hub = Hub::without_streams().await;
     for saved in &manifest.streams {
         restore(&hub.bus, backup, saved).await;
@@ -167,6 +244,7 @@ async fn open_streams(backup: &Path, manifest: &Manifest) {
             .collect();
         assert_eq!(names, [PLAN]);
     }
+    hub
 }
 
 /// Restores a stream without its end of life, which the data of an old release has passed.
@@ -212,12 +290,12 @@ async fn what_releases_wrote_is_opened_and_unsent_reports_are_kept() {
         fs::create_dir_all(RELEASES).unwrap();
         copy_all(&now, &kept);
     }
-    open(&now).await;
+    open(&now, &now).await;
     let folders: Vec<PathBuf> = fs::read_dir(RELEASES).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(!folders.is_empty(), "{RELEASES} is empty; `make release-data` fills it");
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
         println!("data of release {}", folder.display());
-        open(folder).await;
+        open(folder, &now).await;
     }
 }
 
