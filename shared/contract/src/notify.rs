@@ -60,6 +60,10 @@ pub const SUBSCRIPTIONS_MAX: usize = 1_000;
 pub const SUBSCRIPTIONS_OF_USER_MAX: usize = 64;
 /// Subscriptions that only operators may make, of all there may be.
 pub const SUBSCRIPTIONS_OPERATOR_RESERVE: usize = 200;
+/// From so many subscriptions on, a user who is no operator may make one more only while it has few.
+pub const SUBSCRIPTIONS_SCARCE_FROM: usize = 600;
+/// Subscriptions that such a user may have then and still make one.
+pub const SUBSCRIPTIONS_OF_USER_IF_SCARCE: usize = 4;
 /// Targets that one notice lists; it counts the others.
 pub const NOTICE_TARGETS_MAX: usize = 200;
 /// Changed standings that one notice lists; it counts the others.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use muster_bus::{Requester, RequesterBounds};
 use muster_contract::SubscriptionName;
 use muster_contract::notify::{
-    LEASE_OTHERS_MAX_SECONDS, SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_USER_MAX, SUBSCRIPTIONS_OPERATOR_RESERVE,
-    Subscription, SubscriptionOwner,
+    LEASE_OTHERS_MAX_SECONDS, SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_USER_IF_SCARCE, SUBSCRIPTIONS_OF_USER_MAX,
+    SUBSCRIPTIONS_OPERATOR_RESERVE, SUBSCRIPTIONS_SCARCE_FROM, Subscription, SubscriptionOwner,
 };
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question::bad;
@@ -21,6 +21,11 @@ const BOUNDS: RequesterBounds =
 
 // Three operators have their whole share of the reserve.
 const _: () = assert!(3 * SUBSCRIPTIONS_OF_USER_MAX <= SUBSCRIPTIONS_OPERATOR_RESERVE);
+// Once subscriptions are scarce, fifty more users have some.
+const _: () = assert!(
+    SUBSCRIPTIONS_SCARCE_FROM + 50 * SUBSCRIPTIONS_OF_USER_IF_SCARCE
+        <= SUBSCRIPTIONS_MAX - SUBSCRIPTIONS_OPERATOR_RESERVE
+);
 
 /// A requester's action on a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,14 +68,23 @@ pub(crate) fn check_lease(requester: &Requester, wanted: &Subscription) -> Resul
     Ok(())
 }
 
-/// The limits of a requester: its own, and that of all.
-pub(crate) fn share(requester: &Requester) -> Share {
-    BOUNDS.share(requester)
+/// The limits of a requester while there are `total` subscriptions: its own, and that of all. The last subscriptions for
+/// users who are no operators go to those who have few.
+pub(crate) fn share(requester: &Requester, total: usize) -> Share {
+    let share = BOUNDS.share(requester);
+    let is_bounded = requester.key().is_some() && !requester.is_operator();
+    if is_bounded && total >= SUBSCRIPTIONS_SCARCE_FROM {
+        return Share { of_key: SUBSCRIPTIONS_OF_USER_IF_SCARCE, ..share };
+    }
+    share
 }
 
 /// The refusal of one more.
 pub(crate) fn too_many(exceeded: Exceeded) -> ErrorBody {
     let message = match exceeded {
+        Exceeded::Key(bound) if bound < SUBSCRIPTIONS_OF_USER_MAX => format!(
+            "few subscriptions are left, and those are for users with fewer than {bound}; end one of your own, or ask an operator to end some"
+        ),
         Exceeded::Key(bound) => format!(
             "you have {bound} subscriptions, and one user may have no more; end one of them (`muster subscription list` names them)"
         ),
@@ -145,6 +159,19 @@ pub(crate) mod tests {
         // The key is proven; anyone may use the name.
         let namesake = Requester::User { key: "B".into(), name: "the A".into(), role: Some(Role::Viewer) };
         assert!(!is_allowed(&namesake, of_alice.as_ref(), Action::End));
+    }
+
+    #[test]
+    fn scarce_subscriptions_are_left_to_those_who_have_few() {
+        let (alice, ops, few) = (user("A", "viewer"), user("O", "operator"), SUBSCRIPTIONS_OF_USER_IF_SCARCE);
+        let of_key = |requester: &Requester, total| share(requester, total).of_key;
+        assert_eq!(of_key(&alice, SUBSCRIPTIONS_SCARCE_FROM - 1), SUBSCRIPTIONS_OF_USER_MAX);
+        assert_eq!(of_key(&alice, SUBSCRIPTIONS_SCARCE_FROM), few);
+        assert_eq!(of_key(&ops, SUBSCRIPTIONS_SCARCE_FROM), SUBSCRIPTIONS_OF_USER_MAX);
+        assert_eq!(of_key(&Requester::Unverified, SUBSCRIPTIONS_SCARCE_FROM), SUBSCRIPTIONS_MAX);
+        let refused = share(&alice, SUBSCRIPTIONS_SCARCE_FROM).check(few, SUBSCRIPTIONS_SCARCE_FROM);
+        let message = too_many(refused.unwrap_err()).message;
+        assert!(message.contains("users with fewer than 4;"), "{message}");
     }
 
     #[test]

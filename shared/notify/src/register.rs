@@ -162,7 +162,7 @@ impl Register {
             total += 1;
             of_owner += usize::from(other.map(|other| &other.key) == owner.as_ref().map(|owner| &owner.key));
         }
-        share(requester).check(of_owner, total).map_err(too_many)?;
+        share(requester, total).check(of_owner, total).map_err(too_many)?;
         self.reserved.insert(name.clone(), owner);
         Ok(())
     }
@@ -265,7 +265,8 @@ pub(crate) mod tests {
     use bytes::Bytes;
     use muster_contract::decode::to_bytes;
     use muster_contract::notify::{
-        SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_USER_MAX, SUBSCRIPTIONS_OPERATOR_RESERVE, Subscription,
+        SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_USER_IF_SCARCE, SUBSCRIPTIONS_OF_USER_MAX,
+        SUBSCRIPTIONS_OPERATOR_RESERVE, SUBSCRIPTIONS_SCARCE_FROM, Subscription,
     };
 
     use super::*;
@@ -368,14 +369,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_user_has_its_share_and_operators_have_their_reserve() {
+    fn users_who_take_all_leave_some_to_others_and_to_operators() {
         let mut register = Register::default();
-        assert_eq!(fill(&mut register, "a", &user("A", "viewer")), SUBSCRIPTIONS_OF_USER_MAX);
-        let taken: usize = (0..40)
-            .map(|at| fill(&mut register, &format!("v{at}"), &user(&format!("V{at}"), "viewer")))
-            .sum();
+        let mut viewer =
+            |at: usize| fill(&mut register, &format!("v{at}"), &user(&format!("V{at}"), "viewer"));
+        let greedy = SUBSCRIPTIONS_SCARCE_FROM / SUBSCRIPTIONS_OF_USER_MAX;
+        assert!((0..greedy).all(|at| viewer(at) == SUBSCRIPTIONS_OF_USER_MAX));
+        assert_eq!(viewer(greedy), SUBSCRIPTIONS_SCARCE_FROM % SUBSCRIPTIONS_OF_USER_MAX);
         let open_to_all = SUBSCRIPTIONS_MAX - SUBSCRIPTIONS_OPERATOR_RESERVE;
-        assert_eq!(taken, open_to_all - SUBSCRIPTIONS_OF_USER_MAX);
+        let others = (open_to_all - SUBSCRIPTIONS_SCARCE_FROM) / SUBSCRIPTIONS_OF_USER_IF_SCARCE;
+        assert!((1..=others).all(|at| viewer(greedy + at) == SUBSCRIPTIONS_OF_USER_IF_SCARCE));
+        assert_eq!(viewer(greedy + others + 1), 0);
+        let refused = register.reserve(&"more".parse().unwrap(), &user("V0", "viewer")).unwrap_err();
+        assert!(refused.message.contains("for users with fewer than 4"), "{refused:?}");
         assert_eq!(fill(&mut register, "o", &user("O", "operator")), SUBSCRIPTIONS_OF_USER_MAX);
         // An open server proves no requester: one quota applies, which is the whole.
         let rest = SUBSCRIPTIONS_OPERATOR_RESERVE - SUBSCRIPTIONS_OF_USER_MAX;
