@@ -138,7 +138,7 @@ fn applied(
     let named = group.spec.descriptor.revision.as_str();
     if named.is_empty() {
         let rule = format!(
-            "says of no content: it needs the annotation {GENERATION}, or the revision of the target in spec.descriptor.revision"
+            "names no content: set the annotation {GENERATION}, or the revision of the target in spec.descriptor.revision"
         );
         return Err(problems::semantic_error("metadata.annotations", rule));
     }
