@@ -27,6 +27,7 @@ mod listener;
 mod login;
 mod margo;
 mod metrics;
+mod outbound;
 mod people;
 mod problem;
 mod tls;

@@ -45,7 +45,7 @@ pub(crate) struct ReportedDeployment {
     reason: Option<String>,
 }
 
-/// What the groups of a device are, before anything is delivered.
+/// The groups of a device, evaluated and not yet delivered.
 #[derive(Debug)]
 pub(crate) struct EvaluatedGroups {
     statuses: Vec<StatusManifest>,
