@@ -76,8 +76,9 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     let trust = devices.as_ref().map(margo::start::trust).transpose()?.flatten();
     let devices_addr = match devices {
         Some(devices) => {
-            let more = kpt::routes::routes();
-            let (addr, _) = margo::start::serve(devices, &common, &metrics, supervisor, more).await?;
+            let (pull, more) = (devices.pull.clone(), kpt::routes::routes());
+            let (addr, devices) = margo::start::serve(devices, &common, &metrics, supervisor, more).await?;
+            pull.map(|file| kpt::pull::start(&file, &devices, supervisor)).transpose()?;
             Some(addr)
         }
         None => None,

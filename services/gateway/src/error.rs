@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use muster_bus::ConnectError;
 
+use crate::kpt::config::PullSetupError;
 use crate::login::LoginSetupError;
 use crate::tls::TlsError;
 use crate::webhooks::WebhooksSetupError;
@@ -24,6 +25,9 @@ pub enum StartError {
     /// Webhooks cannot be served.
     #[error("cannot use the settings of webhooks")]
     Webhooks(#[from] WebhooksSetupError),
+    /// Clusters cannot be pulled from.
+    #[error("cannot use the file of --pull")]
+    Pull(#[from] PullSetupError),
     /// Another process has the address, or this process may not use it.
     #[error("cannot listen on {addr}; free it or choose another with {flag}")]
     Bind {

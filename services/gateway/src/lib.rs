@@ -28,6 +28,7 @@ mod login;
 mod margo;
 mod metrics;
 mod open_files;
+mod outbound;
 mod people;
 mod problem;
 mod tls;

@@ -30,6 +30,14 @@ pub struct Metrics {
     pub device_requests: Counter,
     /// Requests of devices that failed or were refused, by status 400 and above.
     pub device_errors: Counter,
+    /// Polls of clusters for their ResourceGroups.
+    pub pull_polls: Counter,
+    /// Those that failed.
+    pub pull_failures: Counter,
+    /// Clusters whose last poll failed.
+    pub pull_failing_clusters: Gauge,
+    /// ResourceGroups of polls that no report could be made of.
+    pub pull_refused_groups: Counter,
     /// Requests of people that were answered.
     pub requests: Counter,
     /// Those that were refused or failed, by status 400 and above.
@@ -72,6 +80,12 @@ impl Metrics {
             registry.register("device_requests", help, all.device_requests);
             let help = "Answers to devices with a status of 400 or above";
             registry.register("device_errors", help, all.device_errors);
+            registry.register("pull_polls", "Polls of clusters for their ResourceGroups", all.pull_polls);
+            registry.register("pull_failures", "Polls of clusters that failed", all.pull_failures);
+            let help = "Clusters whose last poll failed";
+            registry.register("pull_failing_clusters", help, all.pull_failing_clusters);
+            let help = "ResourceGroups of polls that no report could be made of";
+            registry.register("pull_refused_groups", help, all.pull_refused_groups);
             registry.register("requests", "Requests of people that were answered", all.requests);
             registry.register("errors", "Answers to people with a status of 400 or above", all.errors);
             registry.register("followers", "Open event streams", all.followers);

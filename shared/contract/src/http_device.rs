@@ -225,17 +225,14 @@ pub struct OpenReport {
     pub snapshot: Option<Snapshot>,
 }
 
-/// A snapshot of a deployment: what the gateway knows of it since `at`, for its period.
+/// The newest snapshot of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
-    /// When the gateway got it, by its clock.
-    pub at: Timestamp,
-    /// The time for which it is fresh, in milliseconds.
-    pub period_ms: u64,
-    /// The deployment is no target any more, so nobody waits for another snapshot.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub leaving: bool,
+    /// Until when it is fresh, by the clock of the gateway that got it. Absent if the deployment is no target any more, so that
+    /// nobody waits for another snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fresh_until: Option<Timestamp>,
 }
 
 /// A report that UPLINK has confirmed.
@@ -307,7 +304,7 @@ mod tests {
         let seq = Seq::new(crate::limits::COUNTER_MAX).unwrap();
         let confirmed = ConfirmedReport { seq, content: digest };
         let targets = vec![(Generation::new(u64::MAX).unwrap(), digest); HTTP_TARGETS_MAX];
-        let snapshot = Snapshot { at: Timestamp::MAX, period_ms: u64::MAX, leaving: true };
+        let snapshot = Snapshot { fresh_until: Some(Timestamp::MAX) };
         let deployment = HttpDeployment { reported: Some(confirmed), targets, snapshot: Some(snapshot) };
         let newest = Generation::new(u64::MAX).unwrap();
         let served = |at: usize| {

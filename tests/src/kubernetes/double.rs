@@ -346,8 +346,16 @@ fn listed(shared: &Shared, path: &str, query: &str) -> Response {
     }
     let items = objects.objects.iter().filter(|(at, object)| is_in(path, at) && is_selected(query, object));
     // As a real server, it omits kind and version in the items of a list.
-    let items: Vec<Value> = items.map(|(_, object)| without_kind(object)).collect();
-    json!({"metadata": {"resourceVersion": objects.version.to_string()}, "items": items})
+    let mut items: Vec<Value> = items.map(|(_, object)| without_kind(object)).collect();
+    let number = |name| query.split('&').find_map(|pair| pair.strip_prefix(name)?.parse::<usize>().ok());
+    let from = number("continue=").unwrap_or(0).min(items.len());
+    let through = items.len().min(from + number("limit=").unwrap_or(items.len()));
+    let next = if through < items.len() { through.to_string() } else { String::new() };
+    items = items.drain(from..through).collect();
+    let kind = KINDS.iter().find(|(_, _, plural, _)| path.ends_with(&format!("/{plural}")));
+    let (version, kind) = kind.map_or(("v1", "Object"), |kind| (kind.0, kind.1));
+    let metadata = json!({"resourceVersion": objects.version.to_string(), "continue": next});
+    json!({"apiVersion": version, "kind": format!("{kind}List"), "metadata": metadata, "items": items})
         .to_string()
         .into_response()
 }

@@ -12,6 +12,7 @@ mod fleet;
 mod kills;
 mod manifests;
 mod pki;
+mod pulled;
 mod python;
 mod resource_groups;
 mod schema;

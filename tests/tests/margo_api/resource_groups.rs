@@ -75,7 +75,10 @@ async fn a_pushed_group_is_seen_with_its_fidelity() {
     assert_eq!(answer["targets"][0]["report"]["fidelity"], "snapshot", "{answer}");
     assert_eq!(push(&client, &group(WEB, "1.0.0", ["Current", "Failed"])).await.status, 200);
     let shown = fleet.state(DEVICE, WEB, "failed").await;
-    assert!(shown.to_string().contains("BackOff: Deployment line/web is Failed: no such image"), "{shown}");
+    assert!(
+        shown.to_string().contains("BackOff in web: Deployment line/web is Failed: no such image"),
+        "{shown}"
+    );
     // The same group again is no second report.
     assert_eq!(push(&client, &group(WEB, "1.0.0", ["Current", "Failed"])).await.status, 200);
     let three = |shown: &Value| is_complete(shown, 3) && shown["device"]["head"] == 3;

@@ -63,7 +63,7 @@ const PLACES: [Place; 8] = [
 ];
 
 /// Files with a `FullJitter` of their own, and what their loop does besides waiting between attempts.
-const OWN_DELAYS: [(&str, &str); 17] = [
+const OWN_DELAYS: [(&str, &str); 18] = [
     ("services/agent/src/connection.rs", "waits for a schedule, and a long connection resets the delay"),
     ("services/agent/src/follow.rs", "handles pushed documents while it waits"),
     ("services/agent/src/relay/core.rs", "pure core: the delay is one of its deadlines"),
@@ -76,6 +76,7 @@ const OWN_DELAYS: [(&str, &str); 17] = [
     ),
     ("services/agent/src/runtime/kubernetes/watch.rs", "pauses after successful turns, too"),
     ("services/federation/src/hub.rs", "follows a hub while it waits"),
+    ("services/gateway/src/kpt/pull.rs", "pauses after successful polls, too"),
     ("services/ingest/src/consume.rs", "serves the pause of a session"),
     ("services/publisher/src/announce.rs", "serves commands while it waits"),
     ("services/publisher/src/poll.rs", "pauses after successful polls, too"),

@@ -69,7 +69,7 @@ struct MemberState {
 }
 
 /// A group as it counts for the components that it covers.
-struct Part<'a> {
+struct CoveredPart<'a> {
     group: &'a ResourceGroup,
     component: Option<ComponentName>,
     members: Vec<MemberState>,
@@ -110,12 +110,12 @@ fn part<'a>(
     group: &'a ResourceGroup,
     entry: Option<&DesiredDeployment>,
     desired: &DesiredState,
-) -> Result<Part<'a>, Problem> {
+) -> Result<CoveredPart<'a>, Problem> {
     let content = match entry {
         Some(entry) => applied(group, entry, desired)?,
         None => AppliedContent::Of(desired.generation),
     };
-    Ok(Part { group, component: group.component()?, members: members(group), content })
+    Ok(CoveredPart { group, component: group.component()?, members: members(group), content })
 }
 
 /// The content that a group says it was applied with: by its annotation, or by a revision that the target has.
@@ -138,7 +138,7 @@ fn applied(
     let named = group.spec.descriptor.revision.as_str();
     if named.is_empty() {
         let rule = format!(
-            "says of no content: it needs the annotation {GENERATION}, or the revision of the target in spec.descriptor.revision"
+            "names no content: set the annotation {GENERATION}, or the revision of the target in spec.descriptor.revision"
         );
         return Err(problems::semantic_error("metadata.annotations", rule));
     }
@@ -250,10 +250,13 @@ impl MemberState {
 }
 
 /// The status of a target: each of its components.
-fn targeted(entry: &DesiredDeployment, parts: &[Part<'_>]) -> (DeploymentStatus, Vec<ComponentStatus>) {
+fn targeted(
+    entry: &DesiredDeployment,
+    parts: &[CoveredPart<'_>],
+) -> (DeploymentStatus, Vec<ComponentStatus>) {
     let names: Vec<_> = entry.profile.components.iter().map(|component| &component.name).collect();
-    let is_whole = |part: &&Part<'_>| part.component.is_none();
-    let of = |name: &ComponentName| -> Vec<&Part<'_>> {
+    let is_whole = |part: &&CoveredPart<'_>| part.component.is_none();
+    let of = |name: &ComponentName| -> Vec<&CoveredPart<'_>> {
         let own: Vec<_> = parts.iter().filter(|part| part.component.as_ref() == Some(name)).collect();
         if own.is_empty() { parts.iter().filter(is_whole).collect() } else { own }
     };
@@ -264,7 +267,7 @@ fn targeted(entry: &DesiredDeployment, parts: &[Part<'_>]) -> (DeploymentStatus,
 }
 
 /// The status of a deployment that is no target any more.
-fn leaving(parts: &[Part<'_>]) -> (DeploymentStatus, Vec<ComponentStatus>) {
+fn leaving(parts: &[CoveredPart<'_>]) -> (DeploymentStatus, Vec<ComponentStatus>) {
     let members: Vec<_> = parts.iter().flat_map(|part| &part.members).collect();
     let is_gone = members.iter().all(|member| member.state == State::Pending);
     let is_deleted = parts.iter().any(|part| part.group.metadata.deletion_timestamp.is_some());
@@ -284,7 +287,7 @@ fn leaving(parts: &[Part<'_>]) -> (DeploymentStatus, Vec<ComponentStatus>) {
 fn component(
     name: &ComponentName,
     names: &[&ComponentName],
-    parts: &[&Part<'_>],
+    parts: &[&CoveredPart<'_>],
     reasons: &mut Vec<String>,
 ) -> ComponentStatus {
     let other = parts.iter().find_map(|part| match &part.content {
@@ -336,7 +339,7 @@ fn error_of(failed: &[&MemberState], source: &str) -> Option<StatusError> {
 /// The whole: the most severe of its components, or the group's own failure.
 fn finish(
     mut components: Vec<ComponentStatus>,
-    parts: &[Part<'_>],
+    parts: &[CoveredPart<'_>],
     reasons: Vec<String>,
 ) -> (DeploymentStatus, Vec<ComponentStatus>) {
     let share = (MESSAGES_BYTES_MAX / components.len().max(1)).min(MESSAGE_BYTES_MAX);
@@ -346,7 +349,7 @@ fn finish(
         component.error = error.map(|error| StatusError { message: cut(error.message, share), ..error });
     }
     let state = aggregate::overall(components.iter().map(|component| component.state), None);
-    let is_of_target = |part: &&Part<'_>| matches!(part.content, AppliedContent::Of(_));
+    let is_of_target = |part: &&CoveredPart<'_>| matches!(part.content, AppliedContent::Of(_));
     let stalled = parts.iter().filter(is_of_target).find_map(|part| part.group.condition("Stalled"));
     let error = stalled.filter(|_| state != State::Failed).map(stalled_error);
     let state = if error.is_some() { State::Failed } else { state };

@@ -8,6 +8,7 @@
 //! | 4. answer | the same groups again make no report |
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
@@ -30,8 +31,8 @@ use crate::problem::Problem;
 pub(crate) struct EvidenceKind {
     pub origin: Provenance,
     pub fidelity: Fidelity,
-    /// The time for which a snapshot is fresh, in milliseconds.
-    pub period_ms: u64,
+    /// The time for which a snapshot is fresh.
+    pub period: Duration,
 }
 
 /// A deployment as its groups show it.
@@ -44,7 +45,7 @@ pub(crate) struct ReportedDeployment {
     reason: Option<String>,
 }
 
-/// What the groups of a device are, before anything is delivered.
+/// The groups of a device, evaluated and not yet delivered.
 #[derive(Debug)]
 pub(crate) struct EvaluatedGroups {
     statuses: Vec<StatusManifest>,
@@ -138,10 +139,11 @@ impl EvaluatedGroups {
         key: &DeviceKey,
         kind: EvidenceKind,
     ) -> Result<Vec<ReportedDeployment>, Problem> {
-        let EvidenceKind { origin, fidelity, period_ms } = kind;
+        let EvidenceKind { origin, fidelity, period } = kind;
+        let fresh_until = self.at.checked_add(period).unwrap_or(self.at);
         for status in &self.statuses {
             let leaving = !self.is_target(&status.deployment_id);
-            let snapshot = Snapshot { at: self.at, period_ms, leaving };
+            let snapshot = Snapshot { fresh_until: (!leaving).then_some(fresh_until) };
             let is_gone = leaving && status.status.state == State::Removed;
             let sent = SentReport {
                 deployment: Some(&status.deployment_id),

@@ -49,7 +49,7 @@ pub(crate) struct ResourceGroup {
     pub metadata: Metadata,
     #[serde(deserialize_with = "or_default")]
     pub spec: Spec,
-    /// What the controller has seen; none before it has.
+    /// The status as the controller has seen it; none before it has.
     pub status: Option<GroupStatus>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Spec {
     pub descriptor: Descriptor,
 }
 
-/// What the group is of.
+/// The package that the group is of.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Descriptor {

@@ -55,8 +55,7 @@ async fn push(
     if let Some(problem) = evaluated.refused.first() {
         return Err(problem.clone());
     }
-    let period_ms = u64::try_from(period.as_millis()).unwrap_or(EVIDENCE_LEASE_MS_MAX);
-    let kind = EvidenceKind { origin: Provenance::Push, fidelity: Fidelity::Snapshot, period_ms };
+    let kind = EvidenceKind { origin: Provenance::Push, fidelity: Fidelity::Snapshot, period };
     let reports = evaluated.deliver(&devices, key, kind).await?;
     // Cannot fail: an object of texts and numbers.
     let answer = serde_json::to_vec(&PushAnswer { reports, ignored: evaluated.ignored }).unwrap_or_default();

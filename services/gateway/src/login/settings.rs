@@ -7,7 +7,7 @@ use clap::Args;
 use muster_service::config::Problems;
 
 use super::oidc::config::OidcConfig;
-use super::oidc::provider::is_trusted;
+use crate::outbound::is_trusted;
 
 /// Shortest and longest session.
 const SESSION_BOUNDS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(7 * 24 * 60 * 60));

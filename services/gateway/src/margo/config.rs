@@ -62,6 +62,10 @@ pub(crate) struct DevicesArgs {
         default_value = "30s"
     )]
     devices_heartbeat: String,
+
+    /// File (YAML) with clusters without an agent, whose ResourceGroups this gateway pulls; needs --devices-addr
+    #[arg(long, help_heading = HEADING, env = "MUSTER_PULL", value_name = "FILE", requires = "devices_addr")]
+    pull: Option<String>,
 }
 
 /// The settings, checked.
@@ -81,6 +85,8 @@ pub struct DevicesConfig {
     pub heartbeat: Duration,
     /// The number of the authorities, if the operator counts them.
     pub sequence: Option<u64>,
+    /// File with the clusters whose ResourceGroups are pulled.
+    pub pull: Option<PathBuf>,
 }
 
 impl DevicesArgs {
@@ -99,6 +105,7 @@ impl DevicesArgs {
         let heartbeat =
             problems.duration("--devices-heartbeat", &self.devices_heartbeat, HEARTBEAT_MIN..=HEARTBEAT_MAX);
         let creds = problems.optional("--devices-creds", self.devices_creds.as_deref(), Problems::file);
+        let pull = problems.optional("--pull", self.pull.as_deref(), Problems::file);
         let Some(addr) = &self.devices_addr else { return Some(None) };
         let addr = address(problems, addr);
         let client_ca = problems.required("--client-ca", self.client_ca.as_deref(), Problems::file);
@@ -126,6 +133,7 @@ impl DevicesArgs {
             creds: creds?,
             heartbeat: heartbeat?,
             sequence: self.trust_bundle_sequence,
+            pull: pull?,
         }))
     }
 }

@@ -146,8 +146,11 @@ pub(crate) fn learn(record: &mut HttpDevice, desired: &DesiredState) -> bool {
     }
     record.generation = desired.generation.get();
     for (id, known) in &mut record.deployments {
-        let leaving = !desired.deployments.iter().any(|entry| entry.id == *id);
-        known.snapshot = known.snapshot.map(|snapshot| Snapshot { leaving, ..snapshot });
+        let is_target = desired.deployments.iter().any(|entry| entry.id == *id);
+        // A target again: the snapshot from before may be of other content.
+        let fresh_until = |snapshot: Snapshot| snapshot.fresh_until.unwrap_or(Timestamp::UNIX_EPOCH);
+        known.snapshot =
+            known.snapshot.map(|snapshot| Snapshot { fresh_until: is_target.then(|| fresh_until(snapshot)) });
     }
     for entry in &desired.deployments {
         let targets = &mut record.deployments.entry(entry.id.clone()).or_default().targets;
@@ -217,11 +220,11 @@ pub(crate) fn is_lost(record: &HttpDevice, known: &ConfirmedReport, receipt: Opt
 pub(crate) fn heartbeat_lease(record: &HttpDevice, now: Timestamp) -> HeartbeatLease {
     let confirmed = record.deployments.values().filter_map(|known| known.snapshot);
     let all = confirmed.chain(record.open.iter().filter_map(|open| open.snapshot));
-    let left = |snapshot: Snapshot| {
-        let age = u64::try_from(now.duration_since(snapshot.at).as_millis()).unwrap_or(0);
-        snapshot.period_ms.saturating_sub(age).min(EVIDENCE_LEASE_MS_MAX)
+    let left = |until: Timestamp| {
+        let left = u64::try_from(until.duration_since(now).as_millis()).unwrap_or(0);
+        left.min(EVIDENCE_LEASE_MS_MAX)
     };
-    match all.filter(|snapshot| !snapshot.leaving).map(left).min() {
+    match all.filter_map(|snapshot| snapshot.fresh_until).map(left).min() {
         None => HeartbeatLease::Hub,
         Some(0) => HeartbeatLease::Expired,
         Some(left) => HeartbeatLease::Evidence(left),

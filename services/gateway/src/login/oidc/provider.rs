@@ -1,7 +1,7 @@
 //! A blocking client of a provider: its description, its keys and its token endpoint. It follows no redirect, speaks plain HTTP
 //! only to this machine, and bounds the size of answers.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,12 +12,11 @@ use serde::de::DeserializeOwned;
 use ureq::Agent;
 use ureq::http::StatusCode;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::super::file::{ReadFileError, read_file};
 use super::config::OidcConfig;
 use super::id_token::{Claims, ExpectedClaims, JsonWebKeySet, TokenRefusal, verify};
-use crate::tls;
+use crate::outbound::{agent, is_trusted};
 
 /// Time for one answer of the provider.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -119,17 +118,6 @@ impl std::fmt::Debug for Provider {
     }
 }
 
-/// Whether the gateway may call an address: over TLS, or on this machine.
-pub(crate) fn is_trusted(address: &str) -> bool {
-    if address.starts_with("https://") {
-        return true;
-    }
-    let Some(rest) = address.strip_prefix("http://") else { return false };
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    matches!(name, "localhost" | "127.0.0.1" | "[::1]")
-}
-
 impl Provider {
     /// Reads the secret and the certificates.
     ///
@@ -137,7 +125,11 @@ impl Provider {
     /// A file cannot be read.
     pub(super) fn open(config: OidcConfig) -> Result<Self, ProviderError> {
         let secret = config.secret.as_deref().map(read_file).transpose()?.map(|text| text.trim().to_owned());
-        let agent = agent(config.tls_ca.as_deref())?;
+        let read = |path: &PathBuf| {
+            std::fs::read(path).map_err(|source| ReadFileError { path: path.clone(), source })
+        };
+        let authority = config.tls_ca.as_ref().map(read).transpose()?;
+        let agent = agent(authority.as_deref(), ANSWER_WITHIN);
         Ok(Self { config, secret, agent, known: Mutex::default(), failed_at: Mutex::default() })
     }
 
@@ -243,26 +235,4 @@ fn read<T: DeserializeOwned>(
     let text = body.with_config().limit(ANSWER_BYTES_MAX).read_to_string().map_err(unreachable)?;
     serde_json::from_str(&text)
         .map_err(|source| ProviderError::Garbled { address: address.to_owned(), source })
-}
-
-fn agent(authority: Option<&Path>) -> Result<Agent, ProviderError> {
-    let system = rustls_native_certs::load_native_certs().certs;
-    let mut roots: Vec<_> = system.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-    if let Some(path) = authority {
-        let pem = std::fs::read(path).map_err(|source| ReadFileError { path: path.to_owned(), source })?;
-        roots.extend(parse_pem(&pem).filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        }));
-    }
-    let tls = TlsConfig::builder()
-        .root_certs(RootCerts::Specific(Arc::new(roots)))
-        .unversioned_rustls_crypto_provider(tls::provider());
-    let config = Agent::config_builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .timeout_global(Some(ANSWER_WITHIN))
-        .user_agent(concat!("muster-gateway/", env!("CARGO_PKG_VERSION")))
-        .tls_config(tls.build());
-    Ok(config.build().new_agent())
 }

@@ -300,7 +300,7 @@ fn snapshot(record: &mut HttpDevice, name: &str, text: &str, second: i64, leavin
         content: content(text),
         adopted: Some(Generation::FIRST),
         unreachable: None,
-        snapshot: Some(Snapshot { at, period_ms: 60_000, leaving }),
+        snapshot: Some(Snapshot { fresh_until: (!leaving).then(|| now(second + 60)) }),
     };
     if let Admission::Publish { open, epoch, .. } = admit(record, sent, None, at).unwrap() {
         assert!(confirm(record, epoch, &open));
@@ -323,6 +323,10 @@ fn the_oldest_wanted_snapshot_decides_how_long_a_heartbeat_counts() {
     assert_eq!(heartbeat_lease(&record, now(105)), HeartbeatLease::Evidence(5_000));
     snapshot(&mut record, "shop", "b", 106, true);
     assert_eq!(heartbeat_lease(&record, now(106)), HeartbeatLease::Evidence(4_000));
+    // A target again: its group has to come.
+    assert!(learn(&mut record, &desired(3, vec![package("web"), package("shop")])));
+    assert_eq!(heartbeat_lease(&record, now(106)), HeartbeatLease::Expired);
+    assert!(learn(&mut record, &desired(4, vec![package("web")])));
     // A status of the device itself ends the snapshots of its deployment.
     let seq = number(&mut record, "web", "own", 107).unwrap().0;
     assert!(done(&mut record, seq));
@@ -338,7 +342,7 @@ fn a_snapshot_that_a_dead_gateway_took_counts_until_it_comes_again() {
         content: content("a"),
         adopted: None,
         unreachable: None,
-        snapshot: Some(Snapshot { at: now(second), period_ms: 60_000, leaving: false }),
+        snapshot: Some(Snapshot { fresh_until: Some(now(second + 60)) }),
     };
     assert!(matches!(admit(&mut record, sent(0), None, now(0)), Ok(Admission::Publish { is_new: true, .. })));
     assert_eq!(heartbeat_lease(&record, now(100)), HeartbeatLease::Expired, "its report may be in");
