@@ -208,7 +208,8 @@ impl ResourceGroup {
         if self.kind != KIND && !(is_item && self.kind.is_empty()) {
             return refuse("kind", format!("is '{}'; must be {KIND}", self.kind));
         }
-        if !self.api_version.starts_with(GROUP) && !(is_item && self.api_version.is_empty()) {
+        let has_version = self.api_version.starts_with(GROUP) || is_item && self.api_version.is_empty();
+        if !has_version {
             return refuse("apiVersion", format!("is '{}'; must be {GROUP}v1alpha1", self.api_version));
         }
         if self.metadata.name.is_empty() {

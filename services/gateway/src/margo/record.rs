@@ -61,6 +61,7 @@ pub(crate) enum HeartbeatLease {
 
 /// The decision about a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "one lives as long as a request")]
 pub(crate) enum Admission {
     /// UPLINK has stored it.
     Confirmed,

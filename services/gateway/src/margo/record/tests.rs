@@ -337,7 +337,7 @@ fn the_oldest_wanted_snapshot_decides_how_long_a_heartbeat_counts() {
 fn a_snapshot_that_a_dead_gateway_took_counts_until_it_comes_again() {
     let mut record = begin(None, now(0));
     let id = id("web");
-    let sent = |second| SentReport {
+    let sent = |second: i64| SentReport {
         deployment: Some(&id),
         content: content("a"),
         adopted: None,
