@@ -157,7 +157,7 @@ impl Sum {
         add(&mut sum.faults, &tally.faults);
     }
 
-    /// What a storm leads to that these worlds did not have: a fault that leads to nothing proves nothing.
+    /// Consequences of storms that these worlds did not have: a fault that leads to nothing proves nothing.
     fn missing_storms(&self) -> Vec<&'static str> {
         let tally = &self.tally;
         let stopped = tally.hearing.get("Stopped").copied().unwrap_or_default();
