@@ -1,6 +1,6 @@
 # Muster: the verbs of this repository. `make` lists them. A fresh machine needs Rust, make and python3 with pip.
 .DEFAULT_GOAL := help
-.PHONY: help demo chaos hostile test kubernetes laws build tools bench release-data compat dist images clean
+.PHONY: help demo chaos hostile test kubernetes laws schemas build tools bench release-data compat dist images clean
 
 CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
@@ -56,6 +56,15 @@ kubernetes: ## build Debian's Kubernetes API server once (8 minutes, into ~/.cac
 laws: ## the properties of the pure cores with more cases than in a test; a failing case is kept (LAWS_CASES=10000)
 	@PROPTEST_CASES='$(LAWS_CASES)' $(CARGO) test --locked --no-fail-fast --package muster-domain --package muster-contract \
 		--package muster-publisher --lib --test 'fold_*'
+
+schemas: ## rewrite what the code determines: schemas/, its vectors and recorded refusals, OpenAPI, included files; read `git diff` then
+	@.ci/fetch-nats-server >&2
+	@$(CARGO) build --locked --workspace --bins >&2
+	@UPDATE_SCHEMAS=1 $(CARGO) test --locked --package muster-domain --test fold_vectors
+	@UPDATE_SCHEMAS=1 $(CARGO) test --locked --package muster-identity --lib tokens_have_not_changed
+	@UPDATE_SCHEMAS=1 $(CARGO) test --locked --package muster-tests --test schemas_fresh --test schemas_examples
+	@UPDATE_SCHEMAS=1 $(CARGO) test --locked --package muster-tests --test gateway the_openapi_files
+	@UPDATE_SCHEMAS=1 $(CARGO) test --locked --package muster-tests --test documentation a_page_shows
 
 build: ## all programs, for debugging, into target/debug
 	@$(CARGO) build --locked --workspace --bins

@@ -98,7 +98,9 @@ impl World {
             }
             Fault::IngestStall => self.stall_owner(part),
             Fault::IngestDead => {
-                let delay = self.chance.i64(MINUTE..5 * MINUTE);
+                // One that is sure to strike outlives a lease.
+                let shortest = if self.profile.is_certain(fault) { 2 * MINUTE } else { MINUTE };
+                let delay = self.chance.i64(shortest..5 * MINUTE);
                 self.kill_owner_for(part, delay);
             }
             Fault::IngestFlap => {

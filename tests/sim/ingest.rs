@@ -80,6 +80,8 @@ pub(crate) struct Owner {
     pub(crate) session: Option<Session>,
     /// The number of this life: events meant for another one do not happen.
     pub(crate) life: u64,
+    /// When the next process begins, or this one began.
+    starts_at: Millis,
     /// The number of this session.
     pub(crate) term: u64,
     /// Its connection.
@@ -113,6 +115,7 @@ impl Owner {
             intake: IntakeState::new(Rules::default(), Timestamp::UNIX_EPOCH),
             session: None,
             life: 0,
+            starts_at: 0,
             term: 0,
             link: 1,
             seen_over: 1,
@@ -258,10 +261,13 @@ impl World {
         self.kill_owner_for(part, self.planned_end.map_or(delay, |planned_end| planned_end.pause));
     }
 
-    /// The process dies, and another one begins after a while.
+    /// The process dies, and another one begins after a while. One that was dead already begins no sooner than it would have.
     pub(crate) fn kill_owner_for(&mut self, part: usize, delay: Millis) {
-        self.owners[part].session = None;
-        self.owners[part].life += 1;
+        let (now, owner) = (self.agenda.now(), &mut self.owners[part]);
+        let delay = delay.max(owner.starts_at - now);
+        owner.starts_at = now + delay;
+        owner.session = None;
+        owner.life += 1;
         self.schedule_owner(part, delay, OwnerEvent::Start);
     }
 

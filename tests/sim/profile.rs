@@ -102,6 +102,20 @@ impl Fault {
 pub(crate) const FLEET: usize = 20;
 /// Devices of the largest worlds.
 pub(crate) const LARGEST: usize = 400;
+/// Faults that every one of the largest worlds has, early in its storm and as often as they get: a fleet is too rare to leave
+/// them to chance.
+const OF_THE_LARGEST: [Fault; 6] = [
+    Fault::RetryLoop,
+    Fault::Flap,
+    Fault::Spoil,
+    Fault::QuarantineFull,
+    Fault::IngestDead,
+    Fault::IngestFlap,
+];
+/// How long faults are injected there.
+const LARGEST_STORM: Millis = 3 * MINUTE;
+/// Facts that LEDGER holds there at the beginning, at least.
+pub(crate) const LARGEST_HISTORY: u64 = 4_000;
 
 /// Shares of UPLINK that worlds have: the contract's, and such that are full again and again.
 const SHARES: [usize; 3] = [UPLINK_SHARE as usize, 8, 3];
@@ -171,6 +185,20 @@ impl Profile {
         self.outbox_rows < 1_000
     }
 
+    /// Whether a fault strikes within the first third of the storm in any case.
+    pub(crate) fn is_certain(&self, fault: Fault) -> bool {
+        self.devices == LARGEST && OF_THE_LARGEST.contains(&fault)
+    }
+
+    /// The same world with everything that the largest ones have.
+    fn with_storms_of_the_largest(mut self) -> Self {
+        self.faults.retain(|(fault, _)| !OF_THE_LARGEST.contains(fault));
+        let often = Fault::ALL.into_iter().filter(|(fault, _)| OF_THE_LARGEST.contains(fault));
+        self.faults.extend(often.map(|(fault, seconds)| (fault, seconds * SECOND)));
+        let history = self.history.max(LARGEST_HISTORY);
+        Self { storm: LARGEST_STORM, history, deadline: Some(MINUTE), failures: true, ..self }
+    }
+
     /// The world of a seed.
     pub(crate) fn draw(chance: &mut Rng) -> Self {
         let devices = match chance.u32(0..1000) {
@@ -187,7 +215,7 @@ impl Profile {
             let wanted = chance.u8(0..10) < 4;
             wanted.then(|| (fault, seconds * SECOND * frequent))
         };
-        Self {
+        let profile = Self {
             devices,
             faults: Fault::ALL.into_iter().filter_map(&mut fault).collect(),
             sites: chance.usize(1..=3),
@@ -204,6 +232,7 @@ impl Profile {
             tick: chance.i64(1..=3) * SECOND,
             deadline: chance.bool().then(|| chance.i64(1..=3) * MINUTE),
             failures: chance.bool(),
-        }
+        };
+        if devices == LARGEST { profile.with_storms_of_the_largest() } else { profile }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use muster_agent::relay::core::OrderRule as RelayRule;
@@ -52,20 +52,31 @@ fn part(part: u64) {
     }
     let parts = setting("SIM_PARTS").unwrap_or(PARTS);
     let seeds = setting("SIM_SEEDS").unwrap_or(SEEDS);
-    let (mut sum, mut failed, begun) = (Sum::default(), Vec::new(), Instant::now());
+    let (mut sum, mut largest, mut failed) = (Sum::default(), Sum::default(), Vec::new());
+    let (begun, mut largest_took) = (Instant::now(), Duration::ZERO);
     for seed in (0..seeds).filter(|seed| seed % parts == part) {
+        let began = Instant::now();
         let (world, lawful) = run(seed, Sabotage::None, false);
         sum.add(&world, lawful.as_ref().err());
+        if world.profile.devices == LARGEST {
+            largest.add(&world, lawful.as_ref().err());
+            largest_took += began.elapsed();
+        }
         failed.extend(lawful.err().map(|breach| (seed, breach.law)));
         if failed.len() >= FAILURES_MAX {
             break;
         }
     }
     println!("{} seconds: {}", begun.elapsed().as_secs(), sum.said());
+    if largest.seeds > 0 {
+        println!("worlds of {LARGEST} devices alone, {} seconds: {}", largest_took.as_secs(), largest.said());
+    }
     if let Some((seed, _)) = failed.first() {
         failed.iter().for_each(|(seed, law)| println!("seed {seed}: it does not hold that {law}"));
         tell(*seed);
     }
+    let missing = largest.missing_storms();
+    assert!(largest.seeds == 0 || missing.is_empty(), "no world of {LARGEST} devices had {missing:?}");
 }
 
 /// Runs a failing seed again to tell what happened: it happens again, exactly so.
@@ -144,6 +155,21 @@ impl Sum {
         add(&mut sum.outcomes, &tally.outcomes);
         add(&mut sum.hearing, &tally.hearing);
         add(&mut sum.faults, &tally.faults);
+    }
+
+    /// Consequences of storms that these worlds did not have: a fault that leads to nothing proves nothing.
+    fn missing_storms(&self) -> Vec<&'static str> {
+        let tally = &self.tally;
+        let stopped = tally.hearing.get("Stopped").copied().unwrap_or_default();
+        let counts = [
+            ("a retry", tally.retried),
+            ("a crash loop", tally.crash_loops),
+            ("a passed deadline", tally.deadlines),
+            ("a partition that nobody listens to", stopped),
+            ("a full QUARANTINE", tally.no_room),
+            ("a long LEDGER", tally.history),
+        ];
+        counts.into_iter().filter(|(_, count)| *count == 0).map(|(what, _)| what).collect()
     }
 
     fn said(&self) -> String {

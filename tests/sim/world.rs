@@ -297,7 +297,12 @@ impl World {
         }
         self.agenda.at(0, Event::Monitor);
         for (fault, mean) in self.profile.faults.clone() {
-            self.next_strike(fault, mean);
+            if self.profile.is_certain(fault) {
+                let early = self.chance.i64(0..self.profile.storm / 3);
+                self.agenda.at(early, Event::Strike(fault, mean));
+            } else {
+                self.next_strike(fault, mean);
+            }
         }
         self.agenda.at(EVERY.0, Event::Trim);
         self.agenda.at(self.chance.i64(0..EVERY.1), Event::BackUp);

@@ -254,7 +254,7 @@ async fn spawn_workloads(
     let probe = Probe {
         device: shared.config.device.clone(),
         data_dir: shared.config.data_dir.clone(),
-        profiles: shared.config.runtime.profiles().to_vec(),
+        profiles: runtime.profiles(),
         labels: shared.config.labels.clone(),
     };
     let capabilities = Arc::new(probe.capabilities());

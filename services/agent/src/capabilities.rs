@@ -28,7 +28,7 @@ pub(crate) struct Probe {
     /// The directory whose disk counts.
     pub(crate) data_dir: PathBuf,
     /// The component types of its runtime.
-    pub(crate) profiles: Vec<ProfileType>,
+    pub(crate) profiles: &'static [ProfileType],
     /// Its labels.
     pub(crate) labels: BTreeMap<String, String>,
 }
@@ -123,7 +123,7 @@ mod tests {
         let probe = Probe {
             device: "plant7/press-4".parse().unwrap(),
             data_dir: "/".into(),
-            profiles: vec![ProfileType::Process],
+            profiles: &[ProfileType::Process],
             labels: BTreeMap::from([("line".to_owned(), "press".to_owned())]),
         };
         let found = probe.read(Timestamp::UNIX_EPOCH);

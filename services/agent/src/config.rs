@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use muster_contract::desired::ProfileType;
 use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
 use muster_contract::{DeviceId, DeviceKey};
 use muster_service::{Common, CommonArgs, Problems};
@@ -213,6 +212,11 @@ pub enum RuntimeKind {
     Kubernetes,
 }
 
+const _: () = assert!(
+    RuntimeKind::ALL.len() == RuntimeKind::Kubernetes as usize + 1,
+    "RuntimeKind::ALL lists every runtime, Kubernetes last"
+);
+
 /// The runtimes that `muster-agent` has.
 const HOST_RUNTIMES: &[RuntimeKind] = &[RuntimeKind::Process, RuntimeKind::Compose, RuntimeKind::Simulated];
 
@@ -254,13 +258,16 @@ pub struct Config {
 }
 
 impl RuntimeKind {
-    /// The component types that it runs.
-    pub const fn profiles(self) -> &'static [ProfileType] {
+    /// All of them.
+    const ALL: &'static [Self] = &[Self::Process, Self::Compose, Self::Simulated, Self::Kubernetes];
+
+    /// Its word in `--runtime`.
+    const fn as_str(self) -> &'static str {
         match self {
-            Self::Process => &[ProfileType::Process],
-            Self::Compose => &[ProfileType::Compose],
-            Self::Simulated => &[ProfileType::Simulated],
-            Self::Kubernetes => &[ProfileType::Helm, ProfileType::Kubernetes],
+            Self::Process => "process",
+            Self::Compose => "compose",
+            Self::Simulated => "simulated",
+            Self::Kubernetes => "kubernetes",
         }
     }
 }
@@ -450,7 +457,7 @@ fn retry(
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     /// Not a runtime.
-    #[error("must be process, compose, simulated or, with muster-agent-kubernetes, kubernetes")]
+    #[error("must be one of {}", runtime_words())]
     Runtime,
     /// Not an action on exit.
     #[error("must be keep or stop")]
@@ -460,14 +467,15 @@ pub enum ValueError {
 impl FromStr for RuntimeKind {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        match text {
-            "process" => Ok(Self::Process),
-            "compose" => Ok(Self::Compose),
-            "simulated" => Ok(Self::Simulated),
-            "kubernetes" => Ok(Self::Kubernetes),
-            _ => Err(ValueError::Runtime),
-        }
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == text).ok_or(ValueError::Runtime)
     }
+}
+
+/// `process, compose, simulated, kubernetes (muster-agent-kubernetes)`.
+fn runtime_words() -> String {
+    let program = |kind| if HOST_RUNTIMES.contains(kind) { "" } else { " (muster-agent-kubernetes)" };
+    let words = RuntimeKind::ALL.iter().map(|kind| format!("{}{}", kind.as_str(), program(kind)));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 struct OnExitWord(OnExit);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Violation;
-use muster_contract::desired::{Component, DesiredDeployment, ProfileType};
+use muster_contract::desired::{Component, DesiredDeployment};
 use muster_contract::profile::{Readiness, Restart, STOP_TIMEOUT_DEFAULT, Workload};
 use muster_contract::retry::Retry;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError, cut};
@@ -352,7 +352,7 @@ fn units(entry: &DesiredDeployment, device: &DeviceKey) -> Result<Vec<Unit>, Vio
 /// The variables that the deployment's parameters set for a component. If two parameters set one variable, the one
 /// whose name sorts last wins.
 fn environment(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap<String, String> {
-    if entry.profile.profile_type == ProfileType::Helm {
+    if entry.profile.profile_type.takes_values() {
         return BTreeMap::new();
     }
     let pairs = entry.parameters.values().flat_map(|parameter| {
@@ -368,7 +368,7 @@ fn environment(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap
 /// The chart's values that the deployment's parameters set for a component, by pointer. If two parameters set one value,
 /// the one whose name sorts last wins.
 fn values(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap<String, Value> {
-    if entry.profile.profile_type != ProfileType::Helm {
+    if !entry.profile.profile_type.takes_values() {
         return BTreeMap::new();
     }
     let pairs = entry.parameters.values().flat_map(|parameter| {

@@ -153,18 +153,13 @@ pub struct Exit {
 ///
 /// It sends unexpected ends as [`Exit`] over the channel that it is created with.
 pub trait Runtime: Send + Sync + 'static {
-    /// Whether it runs components of this type.
-    fn supports(&self, profile: ProfileType) -> bool;
+    /// The types of components that it runs, which the device reports.
+    fn profiles(&self) -> &'static [ProfileType];
 
     /// Whether [`Runtime::start`] replaces a running version of the unit in place. Then the caller does not stop that
     /// version first.
     fn replaces_versions(&self) -> bool {
         false
-    }
-
-    /// Whether it can stop a unit without removing its data, and start it again.
-    fn stops_in_place(&self) -> bool {
-        true
     }
 
     /// Ensures that the unit runs, and waits until it is ready, at most for its `timeout`.

@@ -174,6 +174,24 @@ impl ProfileType {
             Self::Simulated => "simulated",
         }
     }
+
+    /// Whether a runtime can stop such a component without removing its data, and start it again. False for objects of a
+    /// cluster: a component runs as long as they exist, its volume claims are among them, and the API server does not restart
+    /// an unchanged object.
+    pub const fn stops_in_place(self) -> bool {
+        match self {
+            Self::Process | Self::Compose | Self::Simulated => true,
+            Self::Helm | Self::Kubernetes => false,
+        }
+    }
+
+    /// Whether parameters set values of a chart; otherwise they set variables of the environment.
+    pub const fn takes_values(self) -> bool {
+        match self {
+            Self::Helm => true,
+            Self::Process | Self::Compose | Self::Kubernetes | Self::Simulated => false,
+        }
+    }
 }
 
 /// One component.
@@ -304,18 +322,19 @@ impl Parameter {
             return Err(Violation::at("value", "is no string, number, truth value or array of these"));
         }
         for (at, target) in self.targets.iter().enumerate() {
-            if profile == ProfileType::Kubernetes {
-                let rule = "manifests take no parameters: use a Helm chart";
-                return Err(Violation::at(format!("targets[{at}]"), rule));
-            }
-            if matches!(profile, ProfileType::Process | ProfileType::Compose)
-                && target.environment_variable().is_none()
-            {
-                let rule = format!(
-                    "'{}' is not an environment variable (NAME, ENV.NAME or env.NAME)",
-                    target.pointer
-                );
-                return Err(Violation::at(format!("targets[{at}].pointer"), rule));
+            match profile {
+                ProfileType::Kubernetes => {
+                    let rule = "manifests take no parameters: use a Helm chart";
+                    return Err(Violation::at(format!("targets[{at}]"), rule));
+                }
+                ProfileType::Process | ProfileType::Compose if target.environment_variable().is_none() => {
+                    let rule = format!(
+                        "'{}' is not an environment variable (NAME, ENV.NAME or env.NAME)",
+                        target.pointer
+                    );
+                    return Err(Violation::at(format!("targets[{at}].pointer"), rule));
+                }
+                ProfileType::Process | ProfileType::Compose | ProfileType::Helm | ProfileType::Simulated => {}
             }
             if let Some(stranger) = target.components.iter().find(|name| !components.contains(name)) {
                 let rule = format!("aims at component '{stranger}', which the deployment does not have");

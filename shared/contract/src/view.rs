@@ -244,6 +244,17 @@ impl Verdict {
     }
 }
 
+const _: () = {
+    let (mut at, mut listed) = (0, 0_u32);
+    while at < Verdict::ALL.len() {
+        assert!(Verdict::ALL[at] as usize == at, "Verdict::ALL has the order of the enum");
+        listed |= 1 << Verdict::WORST_FIRST[at] as u32;
+        at += 1;
+    }
+    assert!(at == Verdict::Converged as usize + 1, "Verdict::ALL lists every verdict, Converged last");
+    assert!(listed + 1 == 1 << at, "Verdict::WORST_FIRST lists every verdict");
+};
+
 /// The bounds of the truth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Bounds {

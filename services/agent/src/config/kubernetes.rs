@@ -8,9 +8,6 @@ use super::{Args, Config, RuntimeKind};
 use crate::reconcile::OnExit;
 use crate::runtime::kubernetes::{HELM_DEFAULT, KubernetesSettings, NAMESPACE_PREFIX_DEFAULT};
 
-/// The runtimes of the program.
-const RUNTIMES: &[RuntimeKind] =
-    &[RuntimeKind::Kubernetes, RuntimeKind::Process, RuntimeKind::Compose, RuntimeKind::Simulated];
 /// Characters of the prefix of namespaces: half of a namespace's 63 remain for the deployment.
 const PREFIX_CHARS_MAX: usize = 31;
 
@@ -43,7 +40,7 @@ impl KubernetesArgs {
     /// Every setting that cannot be used.
     pub fn check(&self) -> Result<(Config, KubernetesSettings), Problems> {
         let mut problems = Problems::default();
-        let config = self.agent.check_for(&mut problems, RUNTIMES);
+        let config = self.agent.check_for(&mut problems, RuntimeKind::ALL);
         let kubeconfig = problems.optional("--kubeconfig", self.kubeconfig.as_deref(), Problems::file);
         let prefix = prefix(&mut problems, &self.namespace_prefix);
         let stops = config.as_ref().is_some_and(|config| {

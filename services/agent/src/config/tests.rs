@@ -17,6 +17,18 @@ fn the_help_names_the_limits_of_the_outbox() {
 }
 
 #[test]
+fn every_runtime_has_a_word_and_the_help_names_those_of_the_program() {
+    let help = Args::command().render_long_help().to_string();
+    for kind in RuntimeKind::ALL {
+        assert_eq!(kind.as_str().parse(), Ok(*kind));
+        let named = help.contains(&format!("{} (", kind.as_str()));
+        assert_eq!(named, HOST_RUNTIMES.contains(kind), "the help of --runtime and {kind:?}");
+    }
+    let error = "docker".parse::<RuntimeKind>().unwrap_err().to_string();
+    assert_eq!(error, "must be one of process, compose, simulated, kubernetes (muster-agent-kubernetes)");
+}
+
+#[test]
 fn three_settings_are_enough() {
     let config = check(&[
         "--site=plant7",

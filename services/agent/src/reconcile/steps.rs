@@ -192,7 +192,7 @@ pub(super) fn refusal(
     runtime: &dyn Runtime,
     capabilities: &Capabilities,
 ) -> Option<StatusError> {
-    if !runtime.supports(entry.profile.profile_type) {
+    if !runtime.profiles().contains(&entry.profile.profile_type) {
         return Some(unsupported(entry));
     }
     if let Some(error) = unsupported_operation(entry, runtime) {
@@ -203,20 +203,21 @@ pub(super) fn refusal(
     Some(StatusError::new(code::NOT_ELIGIBLE, entry.id.as_str(), message))
 }
 
-/// The error of a desired stop or restart that the runtime does not support.
+/// The error of a desired stop or restart of components that the runtime runs and cannot stop in place.
 fn unsupported_operation(entry: &DesiredDeployment, runtime: &dyn Runtime) -> Option<StatusError> {
     let operation = match (entry.stopped, entry.restart) {
         (true, _) => "stop",
         (false, 1..) => "restart",
         (false, 0) => return None,
     };
-    if runtime.stops_in_place() {
+    let profile = entry.profile.profile_type;
+    if profile.stops_in_place() || !runtime.profiles().contains(&profile) {
         return None;
     }
     let message = format!(
         "the agent's runtime cannot {operation} components of type {}, which keep running: remove the deployment, or \
          withdraw the {operation}",
-        entry.profile.profile_type.as_str()
+        profile.as_str()
     );
     Some(StatusError::new(code::UNSUPPORTED_OPERATION, entry.id.as_str(), message))
 }

@@ -88,8 +88,8 @@ enum RemovalScope {
 }
 
 impl Runtime for ComposeRuntime {
-    fn supports(&self, profile: ProfileType) -> bool {
-        profile == ProfileType::Compose
+    fn profiles(&self) -> &'static [ProfileType] {
+        &[ProfileType::Compose]
     }
 
     fn start<'a>(

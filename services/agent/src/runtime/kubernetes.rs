@@ -101,18 +101,12 @@ struct Inner {
 }
 
 impl Runtime for KubernetesRuntime {
-    fn supports(&self, profile: ProfileType) -> bool {
-        matches!(profile, ProfileType::Helm | ProfileType::Kubernetes)
+    fn profiles(&self) -> &'static [ProfileType] {
+        &[ProfileType::Helm, ProfileType::Kubernetes]
     }
 
     fn replaces_versions(&self) -> bool {
         true
-    }
-
-    /// False: a unit runs as long as its objects exist, its volume claims are among them, and the API server does not restart an
-    /// unchanged object.
-    fn stops_in_place(&self) -> bool {
-        false
     }
 
     fn start<'a>(

@@ -71,8 +71,8 @@ enum StopError {
 }
 
 impl Runtime for ProcessRuntime {
-    fn supports(&self, profile: ProfileType) -> bool {
-        profile == ProfileType::Process
+    fn profiles(&self) -> &'static [ProfileType] {
+        &[ProfileType::Process]
     }
 
     fn start<'a>(

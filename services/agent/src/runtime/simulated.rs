@@ -49,8 +49,8 @@ enum SimulatedStartError {
 }
 
 impl Runtime for SimulatedRuntime {
-    fn supports(&self, profile: ProfileType) -> bool {
-        profile == ProfileType::Simulated
+    fn profiles(&self) -> &'static [ProfileType] {
+        &[ProfileType::Simulated]
     }
 
     fn start<'a>(

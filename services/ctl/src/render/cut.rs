@@ -1,7 +1,9 @@
-//! Text cut to a width, as a terminal counts it. What was cut is marked by `…`.
+//! Text cut to a width, as a terminal counts it, between two characters that a person sees: a terminal may show a character and
+//! the sign after it wider than the character alone (`#` with a variation selector). What was cut is marked by `…`.
 
 use muster_contract::canonical::Digest;
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_segmentation::UnicodeSegmentation as _;
+use unicode_width::UnicodeWidthStr as _;
 
 /// Characters of a digest that tell it apart for a person.
 const DIGEST_WIDTH: usize = 20;
@@ -18,7 +20,7 @@ pub fn end(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
-    let mut cut = head(text.chars(), width.saturating_sub(1));
+    let mut cut = head(text.graphemes(true), width.saturating_sub(1)).concat();
     cut.push(MARK);
     cut
 }
@@ -29,15 +31,17 @@ pub fn middle(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     let room = width.saturating_sub(1);
-    let tail: String = head(text.chars().rev(), room / 2).chars().rev().collect();
-    format!("{}{MARK}{tail}", head(text.chars(), room - room / 2))
+    let begin = head(text.graphemes(true), room - room / 2).concat();
+    let mut tail = head(text.graphemes(true).rev(), room / 2);
+    tail.reverse();
+    format!("{begin}{MARK}{}", tail.concat())
 }
 
-fn head(chars: impl Iterator<Item = char>, width: usize) -> String {
+fn head<'a>(graphemes: impl Iterator<Item = &'a str>, width: usize) -> Vec<&'a str> {
     let mut room = width;
-    chars
-        .take_while(|char| {
-            let wide = char.width().unwrap_or_default();
+    graphemes
+        .take_while(|grapheme| {
+            let wide = grapheme.width();
             let fits = wide <= room;
             room = room.saturating_sub(wide);
             fits
@@ -51,14 +55,14 @@ pub fn line(styled: &str, width: usize) -> String {
         return styled.to_owned();
     }
     let (mut cut, mut room, mut in_escape, mut full) = (String::new(), width.saturating_sub(1), false, false);
-    for char in styled.chars() {
-        if char == ESCAPE || in_escape {
+    for part in styled.graphemes(true) {
+        if in_escape || part.starts_with(ESCAPE) {
             // An escape of ours ends with its only letter.
-            in_escape = !char.is_ascii_alphabetic();
-            cut.push(char);
+            in_escape = !part.starts_with(|first: char| first.is_ascii_alphabetic());
+            cut.push_str(part);
             continue;
         }
-        let wide = char.width().unwrap_or_default();
+        let wide = part.width();
         if full || wide > room {
             if !full {
                 cut.push(MARK);
@@ -67,7 +71,7 @@ pub fn line(styled: &str, width: usize) -> String {
             continue;
         }
         room -= wide;
-        cut.push(char);
+        cut.push_str(part);
     }
     cut
 }
@@ -85,6 +89,20 @@ mod tests {
         assert_eq!(end("1 failed, 3 installed", 9), "1 failed…");
         assert_eq!(end("日本語", 4), "日…");
         assert_eq!(line("a \u{1b}[31mbcd\u{1b}[0m e", 4), "a \u{1b}[31mb…\u{1b}[0m");
+    }
+
+    #[test]
+    fn a_sign_with_a_variation_selector_is_kept_whole_or_cut() {
+        // `#` is one wide, and two with the selector that makes it an emoji.
+        let text = "0123456789#\u{fe0f}abc";
+        for cut in [end, middle, line] {
+            for width in 1..text.width() {
+                let cut = cut(text, width);
+                assert!(cut.width() <= width, "{cut:?} is wider than {width}");
+                assert_eq!(cut.contains('#'), cut.contains('\u{fe0f}'), "{cut:?}");
+            }
+        }
+        assert_eq!(end(text, 12), "0123456789…");
     }
 
     proptest! {

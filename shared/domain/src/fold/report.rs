@@ -63,30 +63,53 @@ pub(super) struct ReportError<'a> {
 impl Report {
     /// Keeps a fact, with its components as the fleet holds them.
     pub(super) fn of(fact: StatusFact, ledger_seq: u64, component_sets: &mut ComponentInterner) -> Self {
-        let components = component_sets.of(&fact.components);
+        let StatusFact {
+            epoch,
+            seq,
+            head,
+            observed_at,
+            generation,
+            status: DeploymentStatus { state, error, reason },
+            components,
+            retries,
+            first_attempt_at,
+            current,
+            received_at,
+            origin,
+            fidelity,
+            // No query shows the rest of a report.
+            api_version: _,
+            kind: _,
+            deployment: _,
+            digest: _,
+            coalesced: _,
+            late: _,
+            reasserted: _,
+        } = fact;
+        let component_set = component_sets.of(&components);
         let mut words = ReportDetails {
-            error: fact.status.error,
-            reason: fact.status.reason,
+            error,
+            reason,
             components: Vec::new(),
-            retries: fact.retries,
-            first_attempt_at: fact.first_attempt_at,
-            origin: fact.origin,
-            fidelity: fact.fidelity,
+            retries,
+            first_attempt_at,
+            origin,
+            fidelity,
         };
-        for ComponentStatus { name, error, .. } in fact.components {
+        for ComponentStatus { name, error, .. } in components {
             words.components.extend(error.map(|error| (name, error)));
         }
         words.components.sort_by(|one, other| one.0.cmp(&other.0));
         Self {
-            epoch: fact.epoch,
-            seq: fact.seq,
-            generation: fact.generation,
-            current_through: if fact.current { fact.head.get().into() } else { PackedCounter::ZERO },
-            state: fact.status.state,
-            components,
+            epoch,
+            seq,
+            generation,
+            current_through: if current { head.get().into() } else { PackedCounter::ZERO },
+            state,
+            components: component_set,
             words: (words != ReportDetails::default()).then(|| Box::new(words)),
-            observed_at: fact.observed_at.into(),
-            received_at: fact.received_at.into(),
+            observed_at: observed_at.into(),
+            received_at: received_at.into(),
             ledger_seq: ledger_seq.into(),
         }
     }

@@ -178,7 +178,13 @@ impl Group {
             Verdict::Removing => self.leaving,
             Verdict::Overdue => self.overdue,
             Verdict::Incomplete => self.targets - self.known,
-            _ => self.by_verdict().filter(|(found, _)| *found == verdict).map(|(_, count)| count).sum(),
+            Verdict::Failing
+            | Verdict::Progressing
+            | Verdict::Waiting
+            | Verdict::ConvergedStale
+            | Verdict::Converged => {
+                self.by_verdict().filter(|(found, _)| *found == verdict).map(|(_, count)| count).sum()
+            }
         };
         count.into()
     }

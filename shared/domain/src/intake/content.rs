@@ -23,7 +23,8 @@ use serde::Serialize;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Fields of a report that may change when its device sends it again.
+/// Fields of a report that may change when its device sends it again. A field of a report is either in [`StatusContent`] (or
+/// [`DeviceContent`]) or here. A field that is new in a release belongs here: facts of earlier releases lack it.
 const VOLATILE_FIELDS: [&str; 4] = ["head", "current", "coalesced", "retries"];
 /// The field by which two reports are told apart if only the beginning of one is known.
 const OBSERVED_AT: &str = "observedAt";
@@ -146,7 +147,21 @@ impl Contents {
 /// Digest of a status report's content.
 fn of_status(report: &StatusReport) -> Digest {
     let StatusReport {
-        observed_at, ref deployment, generation, ref digest, ref status, ref components, ..
+        observed_at,
+        ref deployment,
+        generation,
+        ref digest,
+        ref status,
+        ref components,
+        api_version: _,
+        kind: _,
+        epoch: _,
+        seq: _,
+        // `VOLATILE_FIELDS`.
+        head: _,
+        retries: _,
+        current: _,
+        coalesced: _,
     } = *report;
     StatusContent { observed_at, deployment, generation, digest, status, components }.digest()
 }

@@ -155,7 +155,7 @@ fn stops_in_place(plan: &Plan, instance: &Instance) -> bool {
     let revision = instance.active().and_then(|placement| placement.revision.as_ref());
     let content = revision.and_then(|id| content(&plan.spec, &plan.revision(id)?.coordinates).ok());
     let profile = content.map(|profile| profile.profile_type);
-    !matches!(profile, Some(ProfileType::Helm | ProfileType::Kubernetes))
+    profile.is_none_or(ProfileType::stops_in_place)
 }
 
 fn operation_of<'a>(

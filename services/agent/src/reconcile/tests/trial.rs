@@ -117,8 +117,8 @@ impl ScriptedRuntime {
 }
 
 impl Runtime for ScriptedRuntime {
-    fn supports(&self, profile: ProfileType) -> bool {
-        profile == ProfileType::Process
+    fn profiles(&self) -> &'static [ProfileType] {
+        &[ProfileType::Process]
     }
 
     fn start<'a>(
