@@ -157,6 +157,9 @@ fn of_status(report: &StatusReport) -> Digest {
         kind: _,
         epoch: _,
         seq: _,
+        // How the content became known is no content.
+        origin: _,
+        fidelity: _,
         // `VOLATILE_FIELDS`.
         head: _,
         retries: _,
