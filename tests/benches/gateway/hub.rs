@@ -40,7 +40,7 @@ pub(crate) struct Screens {
     pub(crate) bytes: usize,
 }
 
-/// What the gateway used under load.
+/// The processor time and memory of the gateway under load.
 pub(crate) struct Used {
     pub(crate) gateway_cores: f64,
     pub(crate) resident_mib: f64,

@@ -24,14 +24,14 @@ use super::client::Client;
 
 /// Where a process finds its settings; without it, it measures.
 pub(crate) const HELD_AT: &str = "MUSTER_BENCH_GATEWAY_STREAMS";
-/// What the process prints when every stream has its first event.
+/// The line that the process prints when every stream has its first event.
 const OPEN: &str = "open";
 /// Connections that are being opened at once.
 const OPENING: usize = 64;
 /// Least time between two documents of a page, as in its script.
 const RELOAD: Duration = Duration::from_secs(2);
 
-/// What shall be held.
+/// The streams to hold, and for how long.
 pub(crate) struct Wanted {
     pub(crate) gateway: SocketAddr,
     pub(crate) nats: String,
@@ -40,7 +40,7 @@ pub(crate) struct Wanted {
     pub(crate) seconds: usize,
 }
 
-/// What the streams got.
+/// The figures of all streams.
 pub(crate) struct Held {
     pub(crate) frames_a_second: f64,
     pub(crate) reloads_a_second: f64,
@@ -85,7 +85,7 @@ impl Holder {
     }
 }
 
-/// What a stream or a page got while it was measured.
+/// The frames and documents of one stream or page while it was measured.
 #[derive(Default)]
 struct Got {
     frames: usize,
