@@ -17,6 +17,7 @@ use super::agenda::{MINUTE, Millis, SECOND};
 use super::former::Former;
 use super::hub::Answer;
 use super::law::{Lawful, must};
+use super::profile::Fault;
 use super::session::Session;
 use super::snapshots::Snapshot;
 use super::world::{Event, Sabotage, World};
@@ -261,10 +262,12 @@ impl World {
         self.kill_owner_for(part, self.planned_end.map_or(delay, |planned_end| planned_end.pause));
     }
 
-    /// The process dies, and another one begins after a while. One that was dead already begins no sooner than it would have.
+    /// The process dies, and another one begins after a while. In a world where a dead one is certain to be noticed, one that was
+    /// dead already begins no sooner than it would have.
     pub(crate) fn kill_owner_for(&mut self, part: usize, delay: Millis) {
+        let is_certain = self.profile.is_certain(Fault::IngestDead);
         let (now, owner) = (self.agenda.now(), &mut self.owners[part]);
-        let delay = delay.max(owner.starts_at - now);
+        let delay = if is_certain { delay.max(owner.starts_at - now) } else { delay };
         owner.starts_at = now + delay;
         owner.session = None;
         owner.life += 1;

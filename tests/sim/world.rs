@@ -31,6 +31,8 @@ use super::rows;
 
 /// Events of one seed at most: a world that goes round in circles is a failure, too.
 const EVENTS_MAX: u64 = 20_000_000;
+/// The same for a sabotaged world: one that goes round in circles shows nothing, and the next seed may.
+const SABOTAGED_EVENTS_MAX: u64 = 100_000;
 /// Time between two trims of UPLINK, two backups, two copies of a device's database, two reviews of a calm world.
 const EVERY: (Millis, Millis, Millis, Millis) = (2 * MINUTE, 3 * MINUTE, 2 * MINUTE, 10 * SECOND);
 /// In a world with crashes, one in this many effects is the last one of its process.
@@ -311,6 +313,7 @@ impl World {
 
     /// Lets everything happen, until all is calm and right.
     pub(crate) fn run(&mut self) -> Lawful {
+        let events_max = if self.sabotage == Sabotage::None { EVENTS_MAX } else { SABOTAGED_EVENTS_MAX };
         while let Some(event) = self.agenda.next() {
             self.tally.events += 1;
             self.remember(&event);
@@ -322,7 +325,7 @@ impl World {
             } else {
                 self.happens(event)?;
             }
-            if self.tally.events > EVENTS_MAX {
+            if self.tally.events > events_max {
                 return Err(Breach {
                     law: "the world comes to rest",
                     seen: "it goes round in circles".into(),
