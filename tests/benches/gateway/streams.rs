@@ -2,7 +2,6 @@
 //! apart.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use muster_bus::{Bus, BusConfig, Start};
 use muster_contract::Timestamp;
 use muster_contract::subjects::stream;
-use muster_tests::bench::processor_seconds;
+use muster_tests::bench::{self, processor_seconds};
 use muster_tests::load::{PATIENCE, SHARED_DEPLOYMENTS, SITES};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -122,7 +121,7 @@ pub(crate) async fn hold(settings: &str) -> ExitCode {
     for _ in 0..streams + pages {
         open.recv().await.unwrap();
     }
-    writeln!(std::io::stdout(), "{OPEN}").unwrap();
+    bench::print(OPEN);
     measuring.cancel();
     let own = rustix::process::getpid();
     let (begin, before) = (Instant::now(), processor_seconds(own));
@@ -141,9 +140,7 @@ pub(crate) async fn hold(settings: &str) -> ExitCode {
     ages.sort_by(f64::total_cmp);
     let of = |count: fn(&Got) -> usize| got.iter().map(count).sum::<usize>() as f64 / took;
     let (p50, p99) = (ages[ages.len() / 2], ages[ages.len() * 99 / 100]);
-    writeln!(std::io::stdout(), "{} {} {p50} {p99} {cores}", of(|got| got.frames), of(|got| got.reloads))
-        .unwrap();
-    ExitCode::SUCCESS
+    bench::print(&format!("{} {} {p50} {p99} {cores}", of(|got| got.frames), of(|got| got.reloads)))
 }
 
 /// Half of the streams follow the fleet, a quarter each a deployment and a site.
