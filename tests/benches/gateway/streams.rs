@@ -89,7 +89,7 @@ impl Holder {
 struct Got {
     frames: usize,
     reloads: usize,
-    /// Of a stream of the fleet: the oldest fact that a frame is the first to show, and when it arrived.
+    /// The oldest fact that each frame is the first to show, and when the frame arrived; of streams of the fleet alone.
     shown: Vec<(u64, Timestamp)>,
 }
 
