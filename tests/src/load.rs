@@ -139,18 +139,26 @@ pub fn reports(fleet: Fleet, first: usize, count: usize) -> Vec<(String, Bytes)>
 
 /// Publishes desired states, and waits until all are stored.
 pub async fn publish_desired(bus: &Bus, states: Vec<(String, Bytes)>) {
-    send(bus, states.into_iter().map(|(subject, payload)| Outgoing::new(subject, payload))).await;
+    send(bus, WINDOW, states.into_iter().map(|(subject, payload)| Outgoing::new(subject, payload))).await;
 }
 
 /// Publishes reports pipelined, and waits until all are stored.
 pub async fn publish(bus: &Bus, carry: Carry, reports: Vec<(String, Bytes)>) {
     let mut chance = Rng::new();
-    send(bus, reports.into_iter().map(|(subject, payload)| carry.report(subject, payload, &mut chance)))
-        .await;
+    send(
+        bus,
+        WINDOW,
+        reports.into_iter().map(|(subject, payload)| carry.report(subject, payload, &mut chance)),
+    )
+    .await;
 }
 
-async fn send(bus: &Bus, messages: impl Iterator<Item = Outgoing>) {
-    let mut window = bus.window(WINDOW);
+/// Sends messages with so many under way, and waits until all are stored.
+///
+/// # Panics
+/// One is not stored.
+pub async fn send(bus: &Bus, under_way_max: usize, messages: impl IntoIterator<Item = Outgoing>) {
+    let mut window = bus.window(under_way_max);
     for message in messages {
         window.send(message, ()).await;
         while let Some((_, stored)) = window.try_next() {

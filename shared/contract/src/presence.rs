@@ -58,7 +58,7 @@ pub struct Heartbeat {
 }
 
 /// The fields of a brief heartbeat: the hub knows the others from the subject and the device's capabilities.
-#[derive(Serialize)]
+#[derive(PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Brief<'a> {
     epoch: Epoch,
@@ -76,6 +76,23 @@ struct Brief<'a> {
     token: Option<TokenTerm>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_ms: Option<u64>,
+}
+
+impl Brief<'_> {
+    /// The one in which every other field says no more than its absence.
+    const fn without_news(epoch: Epoch, head: u64, generation: u64) -> Self {
+        Self {
+            epoch,
+            head,
+            unsent: 0,
+            oldest_unsent_at: None,
+            generation,
+            storing: true,
+            refused: None,
+            token: None,
+            lease_ms: None,
+        }
+    }
 }
 
 impl Heartbeat {
@@ -106,26 +123,20 @@ impl Heartbeat {
     /// Serialises the heartbeat as `[epoch,head,generation]`; `None` if another field says more than its absence. Most heartbeats
     /// of an idle device are like that, and the names of the fields would be most of their bytes.
     pub fn to_short_bytes(&self) -> Option<Vec<u8>> {
-        let Self {
-            epoch,
-            head,
-            unsent,
-            oldest_unsent_at,
-            generation,
-            storing,
-            ref refused,
-            token,
-            lease_ms,
-            ..
-        } = *self;
-        let says_more =
-            unsent > 0 || oldest_unsent_at.is_some() || !storing || refused.is_some() || token.is_some();
-        let says_more = says_more || lease_ms.is_some();
-        (!says_more).then(|| format!("[{epoch},{head},{generation}]").into_bytes())
+        let brief = self.brief();
+        let Brief { epoch, head, generation, .. } = brief;
+        (brief == Brief::without_news(epoch, head, generation))
+            .then(|| format!("[{epoch},{head},{generation}]").into_bytes())
     }
 
     /// Serialises the heartbeat without the fields that the hub knows from the subject and the device's capabilities.
     pub fn to_brief_bytes(&self) -> Vec<u8> {
+        let brief = self.brief();
+        // Numbers and times are always JSON.
+        serde_json::to_vec(&brief).unwrap_or_default()
+    }
+
+    fn brief(&self) -> Brief<'_> {
         let Self {
             epoch,
             head,
@@ -139,10 +150,7 @@ impl Heartbeat {
             ..
         } = *self;
         let refused = refused.as_ref();
-        let brief =
-            Brief { epoch, head, unsent, oldest_unsent_at, generation, storing, refused, token, lease_ms };
-        // Numbers and times are always JSON.
-        serde_json::to_vec(&brief).unwrap_or_default()
+        Brief { epoch, head, unsent, oldest_unsent_at, generation, storing, refused, token, lease_ms }
     }
 }
 

@@ -56,8 +56,8 @@ fn main() {
     recover_in_reverse(devices);
 }
 
-/// Lets all devices fail, and then the one that failed last recover first: each recovery takes the newest time of a view of
-/// what has failed away.
+/// Lets all devices fail, and then the one that failed last recover first: each recovery removes the newest time of a view
+/// of failed standings.
 fn recover_in_reverse(devices: usize) {
     let mut fleet = fleet(devices, 0);
     for number in 0..devices {

@@ -2,7 +2,7 @@
 //!
 //! A device is fresh while something of it came within the lease. The lease of a device that was fresh does not
 //! run while the hub itself could not hear: it counts from the moment at which the hub hears again. The lease of evidence runs
-//! also then: a snapshot grows old whether the hub hears or not.
+//! also then: the age of a snapshot does not depend on what the hub hears.
 
 use std::time::Duration;
 

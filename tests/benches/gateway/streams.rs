@@ -1,5 +1,5 @@
-//! The streams and pages of the bench, in a process of their own, so that the gateway's and the clients' processor time are told
-//! apart.
+//! The streams and pages of the bench, in a process of their own, so that the processor time of the gateway and of
+//! its clients is measured separately.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

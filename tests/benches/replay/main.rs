@@ -22,6 +22,7 @@ use muster_contract::{State, Timestamp};
 use muster_simulator::child::{Child, Spec};
 use muster_tests::backlog::Backlog;
 use muster_tests::bench::{self, HubKind, ratio, say, setting, thousands};
+use muster_tests::load;
 use muster_tests::server::{Server, device};
 use muster_tests::streams::keep_all_of_uplink;
 use muster_tests::system::program;
@@ -136,16 +137,7 @@ async fn publish(messages: Vec<Outgoing>, bits_a_second: Option<u64>) -> f64 {
     let (settings, _link) = way(&server, bits_a_second).await;
     let begin = Instant::now();
     let sender = Bus::connect(settings, &CancellationToken::new()).await.unwrap();
-    let mut window = sender.window(IN_FLIGHT_MAX);
-    for message in messages {
-        window.send(message, ()).await;
-        while let Some((_, stored)) = window.try_next() {
-            stored.expect("a local server stores");
-        }
-    }
-    while let Some((_, stored)) = window.next().await {
-        stored.expect("a local server stores");
-    }
+    load::send(&sender, IN_FLIGHT_MAX, messages).await;
     stored(&bus, count as u64, begin).await;
     count as f64 / begin.elapsed().as_secs_f64()
 }

@@ -23,6 +23,8 @@
 //! A component has the most severe state of the members with its name and of those with no component's name; a component without
 //! a member of its name has that of all members.
 
+use std::collections::{BTreeSet, HashMap};
+
 use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError, cut};
 use muster_contract::{ComponentName, DeploymentId, Generation, State};
@@ -67,6 +69,9 @@ struct MemberState {
     code: String,
     message: String,
 }
+
+/// Something of each member, by namespace and name: a search of all members for each one takes seconds for a large group.
+struct MembersByName<'a, T>(HashMap<(&'a str, &'a str), Vec<(&'a Member, T)>>);
 
 /// A group as it counts for the components that it covers.
 struct CoveredPart<'a> {
@@ -161,15 +166,19 @@ fn is_of_target(named: &str, entry: &DesiredDeployment, desired: &DesiredState) 
 /// The members of a group that count, with their states.
 fn members(group: &ResourceGroup) -> Vec<MemberState> {
     let spec = &group.spec;
-    let listed = spec.resources.iter().chain(&spec.subgroups);
-    let mut all: Vec<_> = listed
-        .clone()
+    let listed =
+        MembersByName::of(spec.resources.iter().chain(&spec.subgroups).map(|member| (member, member)));
+    let statuses = MembersByName::of(group.statuses().map(|status| (&status.member, status)));
+    let mut all: Vec<_> = spec
+        .resources
+        .iter()
+        .chain(&spec.subgroups)
         .map(|member| {
-            let status = group.statuses().find(|status| status.member.is(member));
+            let status = statuses.get(member);
             status.map_or_else(|| MemberState::pending(member, "has no status yet"), MemberState::of)
         })
         .collect();
-    let pruned = group.statuses().filter(|status| !listed.clone().any(|member| status.member.is(member)));
+    let pruned = group.statuses().filter(|status| listed.get(&status.member).is_none());
     all.extend(pruned.map(MemberState::of_pruned));
     // A member that is being deleted belongs to an older content.
     all.retain(|member| member.state != State::Removed);
@@ -184,6 +193,22 @@ fn members(group: &ResourceGroup) -> Vec<MemberState> {
         }
     }
     all
+}
+
+impl<'a, T: Copy> MembersByName<'a, T> {
+    fn of(members: impl Iterator<Item = (&'a Member, T)>) -> Self {
+        let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
+        for (member, of) in members {
+            let name = (member.namespace.as_str(), member.name.as_str());
+            by_name.entry(name).or_default().push((member, of));
+        }
+        Self(by_name)
+    }
+
+    fn get(&self, wanted: &Member) -> Option<T> {
+        let same_name = self.0.get(&(wanted.namespace.as_str(), wanted.name.as_str()))?;
+        same_name.iter().find(|(member, _)| member.is(wanted)).map(|(_, of)| *of)
+    }
 }
 
 /// Whether the status is of another content of the group than the present one.
@@ -254,7 +279,8 @@ fn targeted(
     entry: &DesiredDeployment,
     parts: &[CoveredPart<'_>],
 ) -> (DeploymentStatus, Vec<ComponentStatus>) {
-    let names: Vec<_> = entry.profile.components.iter().map(|component| &component.name).collect();
+    let targets = &entry.profile.components;
+    let names = targets.iter().map(|component| component.name.as_str()).collect();
     let is_whole = |part: &&CoveredPart<'_>| part.component.is_none();
     let of = |name: &ComponentName| -> Vec<&CoveredPart<'_>> {
         let own: Vec<_> = parts.iter().filter(|part| part.component.as_ref() == Some(name)).collect();
@@ -262,7 +288,7 @@ fn targeted(
     };
     let mut reasons = Vec::new();
     let components: Vec<_> =
-        names.iter().map(|name| component(name, &names, &of(name), &mut reasons)).collect();
+        targets.iter().map(|it| component(&it.name, &names, &of(&it.name), &mut reasons)).collect();
     finish(components, parts, reasons)
 }
 
@@ -286,7 +312,7 @@ fn leaving(parts: &[CoveredPart<'_>]) -> (DeploymentStatus, Vec<ComponentStatus>
 /// The status of one component by the groups that cover it.
 fn component(
     name: &ComponentName,
-    names: &[&ComponentName],
+    names: &BTreeSet<&str>,
     parts: &[&CoveredPart<'_>],
     reasons: &mut Vec<String>,
 ) -> ComponentStatus {
@@ -298,7 +324,7 @@ fn component(
     });
     let all: Vec<&MemberState> = parts.iter().flat_map(|part| &part.members).collect();
     let own = |member: &&&MemberState| member.member.name == name.as_str();
-    let is_shared = |member: &&&MemberState| !names.iter().any(|name| name.as_str() == member.member.name);
+    let is_shared = |member: &&&MemberState| !names.contains(member.member.name.as_str());
     let counted: Vec<&MemberState> = if all.iter().any(|member| own(&member)) {
         all.iter().filter(|member| own(member) || is_shared(member)).copied().collect()
     } else {

@@ -17,6 +17,9 @@ const KIND: &str = "ResourceGroup";
 /// The kinds of lists.
 const LISTS: [&str; 2] = ["ResourceGroupList", "List"];
 
+/// Members and statuses of one group. kpt's own groups have less: an object of Kubernetes has at most 1.5 MiB.
+const MEMBERS_MAX: usize = 10_000;
+
 /// Label or annotation with the deployment, if the group's name is another one.
 pub(crate) const DEPLOYMENT: &str = "io.muster.deployment";
 /// Label or annotation with the component that the group is, if it is not the whole deployment.
@@ -215,6 +218,12 @@ impl ResourceGroup {
         if self.metadata.name.is_empty() {
             return refuse("metadata.name", "is missing".to_owned());
         }
+        let members = self.spec.resources.len() + self.spec.subgroups.len() + self.statuses().count();
+        if members > MEMBERS_MAX {
+            let rule =
+                format!("has {members} members and statuses; at most {MEMBERS_MAX}: split the package");
+            return refuse("spec.resources", rule);
+        }
         let members = self.spec.resources.iter().map(|member| ("resources", member.kind.is_empty(), member));
         let subgroups = self.spec.subgroups.iter().map(|member| ("subgroups", false, member));
         for (list, has_no_kind, member) in members.chain(subgroups) {
@@ -320,6 +329,11 @@ mod tests {
         for (pointer, value, field) in [
             ("/metadata/name", json!(3), "metadata.name"),
             ("/spec/resources", json!({}), "spec.resources"),
+            (
+                "/spec/resources",
+                json!(vec![json!({"kind": "Pod", "name": "a"}); MEMBERS_MAX + 1]),
+                "spec.resources",
+            ),
             ("/status/observedGeneration", json!("1"), "status.observedGeneration"),
             ("/status/conditions", json!([3]), "status.conditions[0]"),
             ("/kind", json!("Pod"), "kind"),
