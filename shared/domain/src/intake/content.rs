@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 /// Fields of a report that may change when its device sends it again. A field of a report is either in [`StatusContent`] (or
 /// [`DeviceContent`]) or here. A field that is new in a release belongs here: facts of earlier releases lack it.
-const VOLATILE_FIELDS: [&str; 4] = ["head", "current", "coalesced", "retries"];
+const VOLATILE_FIELDS: [&str; 6] = ["head", "current", "coalesced", "retries", "origin", "fidelity"];
 /// The field by which two reports are told apart if only the beginning of one is known.
 const OBSERVED_AT: &str = "observedAt";
 
@@ -157,14 +157,13 @@ fn of_status(report: &StatusReport) -> Digest {
         kind: _,
         epoch: _,
         seq: _,
-        // How the content became known is no content.
-        origin: _,
-        fidelity: _,
         // `VOLATILE_FIELDS`.
         head: _,
         retries: _,
         current: _,
         coalesced: _,
+        origin: _,
+        fidelity: _,
     } = *report;
     StatusContent { observed_at, deployment, generation, digest, status, components }.digest()
 }
