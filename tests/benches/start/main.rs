@@ -1,6 +1,6 @@
 //! How long muster-ingest takes until it works, and what a standby costs, by the facts that LEDGER holds and by devices: a
-//! start without any snapshot, a start from snapshots, a standby beside facts at an even rate, and its takeover after the owner
-//! is killed. It measures and names the bounds that are missed; no test asserts them.
+//! start without any snapshot, a start from snapshots, a standby beside facts at an even rate, its takeover after the owner
+//! is killed, and a start from the snapshots of the owner that was killed. It measures and names the bounds that are missed; no test asserts them.
 //!
 //! `cargo bench -p muster-tests --bench start -- --facts 100000,1000000 --devices 1000,100000`. It runs the muster-ingest of
 //! its own profile: `cargo build --release -p muster-ingest` before.
@@ -111,7 +111,9 @@ async fn measure(args: &Args, facts: u64, devices: u64) -> Outcome {
     stop.cancel();
     let rate = writing.await.unwrap();
     standby.stop().await;
-    Outcome { facts, devices, cold, snapshot_bytes, warm, rate, standby: per_minute, takeover }
+    let (owner, killed) = start("owner", &server, dir.path(), &mut probes).await;
+    owner.stop().await;
+    Outcome { facts, devices, cold, snapshot_bytes, warm, rate, standby: per_minute, takeover, killed }
 }
 
 /// Starts an ingest for which a report of each partition waits.
