@@ -119,7 +119,7 @@ pub struct GroupLine {
     /// Why its verdict is so.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// When one of its standings last changed; absent where one deployment of a fleet of more than 2,000 devices is counted.
+    /// When one of its standings last changed; absent where one deployment of a fleet of more than 20,000 devices is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
     /// When one of its devices was last heard, as LEDGER proves; absent as `changedAt` is.

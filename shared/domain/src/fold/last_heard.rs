@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
-use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::{LabelKey, LabelValue, Timestamp};
 
 use super::device::Device;
@@ -16,6 +15,9 @@ use super::groups::LabelGroup;
 use super::max_timestamp::Times;
 use super::standing::{DeviceContext, Row};
 use super::totals::{Site, Totals};
+
+/// Devices that are visited at most for the times of a deployment at some sites or in some groups: no totals hold those.
+const TIMES_LOOKED_AT_MAX: usize = 20_000;
 
 /// Times by label and value.
 type TimesByGroup<'a> = BTreeMap<(&'a LabelKey, &'a LabelValue), Times>;
@@ -43,7 +45,7 @@ impl Fleet {
         heard.or_search(|| self.newest_with(deployment, self.devices_after(|_| true, None, Some(deployment))))
     }
 
-    /// The same at some sites, by a search of their devices. None if they have more than [`LOOKED_AT_MAX`].
+    /// The same at some sites, by a search of their devices. None if they have more than [`TIMES_LOOKED_AT_MAX`].
     pub(super) fn heard_with_at<'a>(
         &'a self,
         deployment: u32,
@@ -51,19 +53,19 @@ impl Fleet {
     ) -> Option<Timestamp> {
         let here = sites.filter(|site| site.deployments.has(deployment));
         let devices: Vec<&Device> =
-            here.flat_map(|site| self.devices_of(site)).take(LOOKED_AT_MAX + 1).collect();
-        if devices.len() > LOOKED_AT_MAX {
+            here.flat_map(|site| self.devices_of(site)).take(TIMES_LOOKED_AT_MAX + 1).collect();
+        if devices.len() > TIMES_LOOKED_AT_MAX {
             return None;
         }
         self.newest_with(deployment, devices.into_iter())
     }
 
     /// The same of every deployment at some sites, by one visit of their devices. Empty if they have more than
-    /// [`LOOKED_AT_MAX`].
+    /// [`TIMES_LOOKED_AT_MAX`].
     pub(super) fn heard_at_sites(&self, sites: &[&Site]) -> HashMap<u32, Timestamp> {
         let mut newest = HashMap::new();
         for (looked_at, device) in sites.iter().flat_map(|site| self.devices_of(site)).enumerate() {
-            if looked_at >= LOOKED_AT_MAX {
+            if looked_at >= TIMES_LOOKED_AT_MAX {
                 return HashMap::new();
             }
             let (Some(at), context) = (device.state.heard_at(), device.state.context()) else { continue };
@@ -122,13 +124,13 @@ impl Fleet {
         groups.into_iter().map(|group| (&group.value, times(group))).collect()
     }
 
-    /// The same of a deployment in the groups of a label. Empty if the fleet has more than [`LOOKED_AT_MAX`] devices.
+    /// The same of a deployment in the groups of a label. Empty if the fleet has more than [`TIMES_LOOKED_AT_MAX`] devices.
     pub(super) fn times_with_by_value(
         &self,
         deployment: u32,
         label: &LabelKey,
     ) -> BTreeMap<&LabelValue, Times> {
-        if self.devices.len() > LOOKED_AT_MAX {
+        if self.devices.len() > TIMES_LOOKED_AT_MAX {
             return BTreeMap::new();
         }
         values_of(self.visit_by_group(|group| group.label == *label, Some(deployment)))
@@ -140,7 +142,7 @@ impl Fleet {
         deployment: u32,
         groups: &BTreeSet<(&LabelKey, &LabelValue)>,
     ) -> TimesByGroup<'_> {
-        if self.devices.len() > LOOKED_AT_MAX {
+        if self.devices.len() > TIMES_LOOKED_AT_MAX {
             return BTreeMap::new();
         }
         self.visit_by_group(|group| groups.contains(&(&group.label, &group.value)), Some(deployment))
