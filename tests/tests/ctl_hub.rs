@@ -119,7 +119,7 @@ async fn an_audit_reads_accounts_and_views_and_says_no() {
     let said = hub.muster(&["audit"]).await;
     assert_eq!(said.code, 1, "{}{}", said.out, said.err);
     assert!(
-        said.out.contains("reports that are not in yet: 1 of 2 devices (plant7/press-4)"),
+        said.out.contains("missing reports: 1 of 2 devices (plant7/press-4)"),
         "{}",
         said.out
     );

@@ -192,7 +192,7 @@ impl RollbackCount {
     }
 }
 
-/// Where jobs run.
+/// The executor of jobs.
 #[derive(Clone)]
 enum Executor {
     /// On the database's thread, or on a caller's if the file is free.

@@ -383,7 +383,7 @@ fn log_refused_reports(epoch: Epoch, refused: &[RefusedNumbers]) {
             device.epoch = epoch.get(),
             report.seqs = %ranges,
             reason,
-            "the hub refused these reports: they stay in the outbox and are sent again when it asks for them"
+            "kept reports that the hub refused; the outbox sends them again when the hub asks for them"
         );
     }
 }

@@ -106,7 +106,7 @@ impl Folders {
     /// Reads a context by name, or the selected one by [`SELECTED`].
     ///
     /// # Errors
-    /// When there is none, or it needs what is not supported.
+    /// When there is none, or it has a setting that is not supported.
     pub(crate) fn context(&self, name: &str) -> Result<Context, ContextError> {
         let nats = self.nats().ok_or(ContextError::NoHome)?;
         let name = if name == SELECTED { selected(&nats)? } else { name.to_owned() };

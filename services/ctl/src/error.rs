@@ -83,8 +83,8 @@ pub enum CtlError {
         #[source]
         source: serde_json::Error,
     },
-    /// A notice that is no notice.
-    #[error("what comes on muster.notice.{name} is no notice; is muster-rollup of another version?")]
+    /// A message that does not parse as a notice.
+    #[error("a message on muster.notice.{name} is not a notice; is muster-rollup of another version?")]
     Notice {
         /// The subscription.
         name: SubscriptionName,

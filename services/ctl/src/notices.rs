@@ -105,7 +105,7 @@ impl Notices {
     /// one that was not shown will be given out, or where it cannot be read now.
     ///
     /// # Errors
-    /// It is no notice.
+    /// It does not parse as a notice.
     pub async fn known(&self) -> Result<Option<Notice>, CtlError> {
         if !self.is_told {
             return Ok(None);
@@ -123,7 +123,7 @@ impl Notices {
     /// A caller that drops it more often than the hub answers never gets a notice, so it must keep the future over other events.
     ///
     /// # Errors
-    /// When what comes is no notice, or a subscription that had to be made anew is refused.
+    /// When a message is not a notice, or a subscription that had to be made anew is refused.
     pub async fn next(&mut self) -> Result<Read, CtlError> {
         loop {
             if self.confirm_now {

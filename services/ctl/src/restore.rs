@@ -280,7 +280,7 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
         let at = incident.incident.at;
         let what = format!(
             "LEDGER was replaced at {at}: devices send again what their outboxes keep, and the rollup keeps the snapshot of \
-             the old LEDGER as *.set-aside in --data-dir. `muster audit` says which reports are not in yet"
+             the old LEDGER as *.set-aside in --data-dir. `muster audit` names the missing reports"
         );
         add(what, Some("muster audit"));
     }

@@ -41,7 +41,7 @@ type Views = BTreeMap<DeploymentId, DeploymentView>;
 /// Follows one deployment by notices, or all of them, until Ctrl-C. False where what was waited for did not come.
 ///
 /// # Errors
-/// When the bucket cannot be read, holds what is no view, or the output cannot be written.
+/// When the bucket cannot be read or holds an entry that is not a view, or the output cannot be written.
 pub async fn run(session: &mut Session<'_>, args: &WatchArgs) -> Result<bool, CtlError> {
     match &args.deployment {
         Some(deployment) => one::run(session, deployment.clone(), args).await,

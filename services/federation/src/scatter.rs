@@ -29,7 +29,7 @@ pub struct ScatteredQuery {
 pub struct HubQuery {
     /// The hub.
     pub hub: HubName,
-    /// The question about what is its own.
+    /// The question about the hub's own sites.
     pub query: StatusQuery,
     /// False where nothing there passes, and the hub is only asked whether it knows the named devices.
     pub adds: bool,

@@ -263,7 +263,7 @@ impl Writer {
                 }
             };
             tokio::select! {
-                // Ends with an error only when what is merged is gone, and this task holds it.
+                // Ends with an error only when the merged views are dropped, and this task holds them.
                 _ = changes.changed() => {}
                 () = timer => {}
             }

@@ -2,7 +2,7 @@
 //!
 //! A session lasts while this process owns the partition and every publication is confirmed. When the outcome of one is unknown,
 //! or another process has taken the partition, the session ends. Once no other process answers for the partition, this process
-//! takes it again and reads LEDGER, and the next session receives again what was not acknowledged. There is no other recovery: a
+//! takes it again and reads LEDGER, and the next session receives the unacknowledged reports again. There is no other recovery: a
 //! hot standby is a process that waits to take the partition.
 
 mod driver;

@@ -247,7 +247,7 @@ impl Watcher {
                 connections = most_open,
                 limit = holder.limit,
                 ended,
-                "incident: too many connections with one key; `muster revoke` keeps the key from connecting"
+                "ended connections of a key above its limit; `muster revoke` keeps the key from connecting"
             );
             let message = incident(&holder, (most_open, ended), now, &mut self.rng);
             if let Err(error) = self.ledger.publish(message).await {

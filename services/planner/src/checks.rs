@@ -122,7 +122,7 @@ impl Answers {
     }
 }
 
-/// The result of a wave's checks: a failure of any, else what is inconclusive, else a pass of all; `None` before that.
+/// The result of a wave's checks: failed if one failed, else inconclusive if one is, else passed; `None` before all have ended.
 fn result_of(runs: &[Run]) -> Option<(CheckResult, String)> {
     let with = |result: CheckResult| {
         let is_such = |run: &&Run| run.answers.last.as_ref().is_some_and(|last| last.result == result);

@@ -111,7 +111,7 @@ impl LagState {
         vouched.at.checked_add(since).ok()
     }
 
-    /// Whether LEDGER has not stored a fact about the hub's hearing for [`UNRECORDED_FOR`]: what is shown as fresh may not be.
+    /// Whether LEDGER has not stored a fact about the hub's hearing for [`UNRECORDED_FOR`]: freshness may be out of date.
     pub fn is_unrecorded(&self) -> bool {
         let inner = self.inner();
         let lasts = |since| Duration::try_from(inner.answered.at.duration_since(since)).unwrap_or_default();

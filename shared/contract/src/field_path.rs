@@ -81,12 +81,13 @@ impl<'de> Visitor<'de> for Probe<'_> {
         let [PathStep::Key(wanted), rest @ ..] = self.steps else {
             return Err(A::Error::custom("not below"));
         };
-        let matches = |key: &str| match key == wanted {
-            true if rest.is_empty() => {
+        let matches = |key: &str| {
+            let is_match = key == wanted;
+            if is_match && rest.is_empty() {
                 self.is_found.set(true);
-                Err("found")
+                return Err("found");
             }
-            is_match => Ok(is_match),
+            Ok(is_match)
         };
         while let Some(is_match) = fields.next_key_seed(KeySeed(matches))? {
             if is_match {

@@ -58,7 +58,7 @@ pub enum IncidentKind {
         /// The new one.
         epoch: Epoch,
     },
-    /// An older epoch spoke after a newer one: two devices share one identity, or one was restored from a copy.
+    /// A report of an older epoch arrived after one of a newer: two devices share one identity, or one was restored from a copy.
     Clone {
         /// The epoch known.
         known_epoch: Epoch,

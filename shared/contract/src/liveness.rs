@@ -68,7 +68,7 @@ pub struct Account {
     pub coalesced: u64,
     /// Numbers held in quarantine.
     pub quarantined: u64,
-    /// Numbers up to `head` that are not in yet.
+    /// Numbers up to `head` that are missing.
     #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
     pub missing: SeqRanges,
 }

@@ -107,7 +107,7 @@ impl StatusQuery {
         Ok(())
     }
 
-    /// True where nothing but a deployment and sites is filtered by: of those, counts are kept of all that passes.
+    /// True if the filters name only a deployment and sites, of which counts are kept.
     pub fn is_of_places(&self) -> bool {
         let Self { app, device, component, standing, freshness, error, generation, .. } = self;
         let is_of_rows = !standing.is_empty() || !freshness.is_empty() || !error.is_empty();
@@ -219,9 +219,9 @@ pub struct StatusAnswer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollup {
-    /// Pairs of device and deployment that shall be.
+    /// Targets: pairs of a device and a deployment that it should run.
     pub targets: u64,
-    /// Pairs that shall not be and still are.
+    /// Pairs that remain although the device should no longer run the deployment.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub leaving: u64,
     /// Targets past their deadline.

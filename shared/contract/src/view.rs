@@ -212,7 +212,7 @@ impl Verdict {
         }
     }
 
-    /// The same where no target is heard: nothing is said there that sounds as if some were.
+    /// The rule's text for the case that no target is fresh.
     pub const fn rule_unheard(self) -> &'static str {
         match self {
             Self::ConvergedStale => "installed everywhere by the last reports",
@@ -220,7 +220,7 @@ impl Verdict {
         }
     }
 
-    /// The rule in words where it is known how targets are heard: where none is, that is said too.
+    /// The rule's text, with a note if no target is fresh.
     pub fn words(self, targets: Split) -> String {
         match targets.unheard("target") {
             None => self.rule().to_owned(),
@@ -446,9 +446,9 @@ pub struct Tally {
     pub last_heard_at: Option<Timestamp>,
     /// Devices by freshness; retired ones are not counted.
     pub devices: Split,
-    /// Pairs of device and deployment that shall be.
+    /// Targets: pairs of a device and a deployment that it should run.
     pub targets: u64,
-    /// Pairs that shall not be and still are.
+    /// Pairs that remain although the device should no longer run the deployment.
     pub leaving: u64,
     /// Targets past their deadline.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]

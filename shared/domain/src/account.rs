@@ -50,7 +50,7 @@ pub(crate) struct Numbers<'a> {
 /// The account's verdict on a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Its number is not in yet.
+    /// The hub does not hold its number.
     New,
     /// It opens an epoch: the device lost its memory.
     NewEpoch {

@@ -33,7 +33,7 @@ struct Note {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
     /// It is malformed.
-    #[error("it is no note of a gateway")]
+    #[error("not a valid note of a gateway")]
     Shape,
     /// Another key signed it.
     #[error("the requester's key did not sign it")]

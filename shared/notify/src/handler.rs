@@ -403,7 +403,7 @@ pub(crate) fn absent(name: &SubscriptionName) -> ErrorBody {
 
 fn taken(name: &SubscriptionName) -> ErrorBody {
     let message = format!(
-        "subscription '{name}' is there and about something else: take another name, or unsubscribe it first"
+        "subscription '{name}' exists with another content: take another name, or unsubscribe it first"
     );
     ErrorBody { code: ErrorCode::Conflict, message }
 }

@@ -89,7 +89,7 @@ pub(crate) fn too_many(exceeded: Exceeded) -> ErrorBody {
             "you have {bound} subscriptions, and one user may have no more; end one of them (`muster subscription list` names them)"
         ),
         Exceeded::All(bound) if bound < SUBSCRIPTIONS_MAX => format!(
-            "there are {bound} subscriptions, and the rest is for operators; end one of your own, or ask an operator to end some"
+            "there are {bound} subscriptions, and the remaining ones are reserved for operators; end one of your own, or ask an operator to end some"
         ),
         Exceeded::All(bound) => {
             format!(

@@ -83,7 +83,7 @@ pub enum PostError {
         source: io::Error,
     },
     /// The host can have no certificate.
-    #[error("{0} is no name of a server")]
+    #[error("{0} is not a host name")]
     ServerName(String),
     /// The connection broke, or the answer is no HTTP.
     #[error("the request failed")]

@@ -155,7 +155,7 @@ async fn an_agent_keeps_and_shows_a_refused_report_until_there_is_room() {
     let words = format!("1 reports, {number}: quarantineFull; they stay here until the hub has room");
     assert!(device.status(&[]).contains(&words), "{}", device.status(&[]));
     let log = device.log();
-    let line = log.lines().find(|line| line.contains("the hub refused these reports")).expect(&log);
+    let line = log.lines().find(|line| line.contains("kept reports that the hub refused")).expect(&log);
     assert!(line.contains(&number) && line.contains("quarantineFull"), "{line}");
 
     let of_device = key.to_string();

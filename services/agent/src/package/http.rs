@@ -46,7 +46,7 @@ pub(super) struct HttpClient {
 /// A file to download.
 #[derive(Debug, Clone)]
 pub(super) struct Download {
-    /// Where from.
+    /// The URL of the file.
     pub(super) url: String,
     /// The `Authorization` header.
     pub(super) authorization: Option<String>,
@@ -59,7 +59,7 @@ pub(super) struct Download {
 /// A request for a small document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Get<'a> {
-    /// Where from.
+    /// The URL of the file.
     pub(super) url: &'a str,
     /// The `Accept` header.
     pub(super) accept: &'a str,

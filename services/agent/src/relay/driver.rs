@@ -369,13 +369,13 @@ fn log_failure(seq: u64, error: &PublishError) {
         PublishErrorKind::SubjectFull => {
             tracing::debug!(
                 report.seq = seq,
-                "UPLINK refused a report: the device's share is full; sending it again"
+                "cannot store a report in UPLINK, because the device's share is full; retrying"
             );
         }
         _ => tracing::debug!(
             report.seq = seq,
             error = chain(error),
-            "UPLINK did not confirm a report; sending it again"
+            "cannot confirm a report in UPLINK; retrying"
         ),
     }
 }

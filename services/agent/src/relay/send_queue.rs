@@ -1,5 +1,5 @@
-//! Chooses the rows to send next. Pure: it handles what was read, answered and reconnected, and returns what to read
-//! and to send. It reads no clock.
+//! Chooses the rows to send next. Pure: it handles rows that were read, acknowledgements and reconnects, and returns the
+//! rows to read and to send. It reads no clock.
 //!
 //! - After a (re)connect the newest report of each deployment is sent before any other, also one that is written
 //!   while a backlog is being sent: rows that were read and not sent are dropped. Once everything is sent, reports

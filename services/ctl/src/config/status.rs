@@ -137,7 +137,7 @@ pub struct StatusArgs {
     pub point: PointArgs,
 }
 
-/// Least budget of a document: what is never left out fits into it.
+/// Least budget of a document: its mandatory fields fit into it.
 pub const BUDGET_LEAST: u32 = 2_048;
 
 /// How an answer is shown on the command line: for people, for programs, or as another system has it.

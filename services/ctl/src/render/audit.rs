@@ -63,7 +63,7 @@ fn verdict(line: &crate::audit::DeviceAudit) -> Cell {
         DeviceVerdict::Explained => Cell::styled("explained", PLAIN),
         DeviceVerdict::Retired => Cell::styled("retired", DIM),
         DeviceVerdict::NeverHeard => Cell::styled("never heard", UNSURE),
-        DeviceVerdict::NotInYet => Cell::styled(format!("not in yet: {}", line.missing_seqs), UNSURE),
+        DeviceVerdict::NotInYet => Cell::styled(format!("missing: {}", line.missing_seqs), UNSURE),
         DeviceVerdict::Unread => Cell::styled("in quarantine, unread", UNSURE),
         DeviceVerdict::DoesNotAddUp => Cell::styled("does not add up", BAD),
     }
@@ -100,7 +100,7 @@ fn answer(audit: &Audit) -> String {
     let wrong = audit.views.iter().filter(|view| view.verdict != ViewVerdict::Right).count();
     let blamed = [
         devices(DeviceVerdict::DoesNotAddUp, "numbers that do not add up"),
-        devices(DeviceVerdict::NotInYet, "reports that are not in yet"),
+        devices(DeviceVerdict::NotInYet, "missing reports"),
         devices(DeviceVerdict::Unread, "messages in quarantine that may be any report"),
         audit.is_ledger_replaced().then(|| {
             "LEDGER was replaced within 24 h: `muster restore` says what can be rebuilt from where".to_owned()

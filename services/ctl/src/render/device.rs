@@ -138,7 +138,7 @@ fn footer(devices: &[DeviceLine], query: &Query) -> String {
     if missing > 0 {
         let silent = count(&|device| device.account.missing.count() > 0);
         parts.push(format!(
-            "{} of {} not in yet",
+            "{} of {} missing",
             plural(missing, "report"),
             plural(silent as u64, "device")
         ));

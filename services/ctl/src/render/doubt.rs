@@ -81,15 +81,15 @@ impl UncertainTargets {
     }
 }
 
-/// The number of devices whose reports are complete: `for 9,412 of 9,500 devices; 88 reports are not in yet`.
+/// The number of devices whose reports are complete: `for 9,412 of 9,500 devices; 88 reports are missing`.
 pub fn watermark(complete: Complete) -> String {
     let Complete { devices, of, missing_reports } = complete;
     let thing = if of == 1 { "device" } else { "devices" };
     let text = format!("for {} of {} {thing}", grouped(devices), grouped(of));
     let missing = match missing_reports {
         0 => String::new(),
-        1 => "; 1 report is not in yet".to_owned(),
-        count => format!("; {} reports are not in yet", grouped(count)),
+        1 => "; 1 report is missing".to_owned(),
+        count => format!("; {} reports are missing", grouped(count)),
     };
     if devices == of && missing.is_empty() { text } else { styled(UNSURE, &(text + &missing)) }
 }

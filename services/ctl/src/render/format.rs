@@ -156,7 +156,7 @@ pub fn excerpt(message: &str) -> Vec<String> {
     lines
 }
 
-/// A line without what is no text, of bounded width.
+/// The printable characters of a line, cut to a width.
 fn legible(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     for char in line.chars() {

@@ -20,7 +20,7 @@ impl From<Timestamp> for Frame {
 }
 
 impl Frame {
-    /// Until when the silence of what is not heard has lasted.
+    /// The moment to which ages of silence are counted.
     pub fn silent_to(&self) -> Timestamp {
         self.then.unwrap_or(self.now)
     }

@@ -31,7 +31,7 @@ fn footer(hubs: &[HubLine]) -> String {
     match silent {
         0 => format!("{all}, all heard."),
         _ => format!(
-            "{all}, {silent} not heard: their devices count as stale, and nothing of them as known, until they answer."
+            "{all}, {silent} not heard: their devices count as stale and unknown until they answer."
         ),
     }
 }

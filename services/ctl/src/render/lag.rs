@@ -28,7 +28,7 @@ fn facts_of(count: u64) -> String {
     if count == 1 { "1 fact".to_owned() } else { format!("{} facts", grouped(count)) }
 }
 
-/// A time to the second: what is behind that tells a person nothing.
+/// Cuts a time to full seconds.
 fn second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }

@@ -45,7 +45,7 @@ pub fn changes(notice: &Notice, before: Option<Verdict>, verdict: Option<Verdict
         lines.push(format!("  and {} more changed\n", plural(omitted.changes, "standing")));
     }
     if omitted.more_changes {
-        lines.push(format!("  {}\n", styled(DIM, "what changed while the hub was away is not listed")));
+        lines.push(format!("  {}\n", styled(DIM, "changes during the hub's outage are not listed")));
     }
     lines
 }
@@ -156,7 +156,7 @@ pub(super) fn doubts(stood: &Stood) -> Option<String> {
     (!doubts.is_empty()).then(|| doubts.join(", "))
 }
 
-/// A time to the second: what is behind that tells a person nothing.
+/// Cuts a time to full seconds.
 pub(super) fn seconds(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }

@@ -41,7 +41,7 @@ fn devices(status: &PublisherStatus) -> String {
         let head = format!("unreadable   {}", names(&status.unreadable));
         let _ = writeln!(
             text,
-            "{}: what is published cannot be read, and the device keeps what it runs; a folder in Git, `muster \
+            "{}: the published document cannot be read, and the device keeps its workloads; a folder in Git, `muster \
              apply` or `muster retire` replaces it",
             styled(BAD, &head)
         );

@@ -66,7 +66,7 @@ impl Bundle {
         self.write(name, &text.as_bytes()[cut..])
     }
 
-    /// Notes what is not there.
+    /// Records a missing item.
     pub(super) fn note(&mut self, reason: &str) {
         self.errors.push(redact(reason));
     }

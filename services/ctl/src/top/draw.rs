@@ -212,7 +212,7 @@ fn devices(fleet: &FleetView, now: Timestamp) -> String {
     words += &unheard.as_ref().map_or_else(String::new, |words| format!("; {}", styled(UNSURE, words)));
     words += &match tally.complete.missing_reports {
         0 => "; every report is in".to_owned(),
-        missing => format!("; {}", styled(UNSURE, &format!("{} on the way", plural(missing, "report")))),
+        missing => format!("; {}", styled(UNSURE, &format!("{} missing", plural(missing, "report")))),
     };
     let heard = tally.last_heard_at.filter(|_| unheard.is_none());
     words + &heard.map_or_else(String::new, |at| format!("; last heard {}", age(now, at)))

@@ -1,5 +1,5 @@
 //! `muster watch DEPLOYMENT`: one deployment as it changes, by notices: counts, changes of the verdict, and the devices
-//! that changed. It ends when what was waited for is there, or the time is over.
+//! that changed. It ends when the awaited condition holds, or the time is over.
 
 use std::time::Duration;
 

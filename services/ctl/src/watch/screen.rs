@@ -60,7 +60,7 @@ impl WatchScreen {
         }
     }
 
-    /// Takes in what was learned beside the notices; true where it is what was waited for.
+    /// Applies news from outside the notices. True if the awaited condition holds.
     pub(super) fn learn(
         &mut self,
         session: &mut Session<'_>,

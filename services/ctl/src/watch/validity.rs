@@ -33,9 +33,7 @@ impl Validity {
     fn words(&self, now: Timestamp) -> Option<String> {
         let until = self.until.filter(|until| *until < now)?;
         let second = Timestamp::from_second(until.as_second()).unwrap_or(until);
-        Some(format!(
-            "muster: what follows was to be believed until {second} and is not renewed: does muster-rollup run?\n"
-        ))
+        Some(format!("muster: the view expired at {second} and was not renewed: does muster-rollup run?\n"))
     }
 }
 

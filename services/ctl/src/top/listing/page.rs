@@ -102,7 +102,7 @@ fn head(answer: &DeploymentAnswer, now: Timestamp) -> Vec<String> {
     }
     if view.complete.missing_reports > 0 {
         parts
-            .push(styled(UNSURE, &format!("{} not in yet", plural(view.complete.missing_reports, "report"))));
+            .push(styled(UNSURE, &format!("{} missing", plural(view.complete.missing_reports, "report"))));
     }
     lines.push(parts.join("; "));
     for error in view.errors.iter().take(ERRORS_MAX) {

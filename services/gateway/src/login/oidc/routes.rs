@@ -174,7 +174,7 @@ fn failed(people: &People, headers: &HeaderMap, error: &ProviderError) -> Result
         }
         _ => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "the provider does not answer as it should; try again, and read the gateway's log if it stays so"
+            "the provider gave an invalid answer; try again, and read the gateway's log if it repeats"
                 .to_owned(),
         ),
     };

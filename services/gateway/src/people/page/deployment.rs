@@ -124,7 +124,7 @@ fn truth(view: &DeploymentView, now: Timestamp) -> Markup {
                 @if view.leaving > 0 { "; " (count(view.leaving, "device")) " should not have it any more" }
                 @if view.overdue > 0 { "; " (number(view.overdue)) " overdue" }
                 ". "
-                @if missing > 0 { (count(missing, "report")) " on the way." } @else { "Every report is in." }
+                @if missing > 0 { (count(missing, "report")) " missing." } @else { "Every report is in." }
             }
             (bar(&view.counts, "all"))
             (legend(&view.counts, Some(&devices)))

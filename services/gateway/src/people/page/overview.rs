@@ -155,7 +155,7 @@ impl Screen<'_> {
                         " of " (count(tally.targets, "target")) " run what they should. "
                     }
                     "Devices: " (split(tally.devices, "/devices")) ". "
-                    @if missing > 0 { (count(missing, "report")) @if missing == 1 { " is" } @else { " are" } " on the way." }
+                    @if missing > 0 { (count(missing, "report")) " missing." }
                     @else { "Every report is in." }
                 }
                 @if !tally.hub.is_whole() {

@@ -60,7 +60,7 @@ fn truth(site: &SiteView, silence: Option<Timestamp>, now: Timestamp) -> Markup 
             p.line {
                 @if tally.message.is_empty() { "No deployment should run here" } @else { (sentence(&tally.message)) } ". Devices: "
                 (split(tally.devices, &devices)) ". "
-                @if tally.complete.missing_reports > 0 { (count(tally.complete.missing_reports, "report")) " on the way." } @else { "Every report is in." }
+                @if tally.complete.missing_reports > 0 { (count(tally.complete.missing_reports, "report")) " missing." } @else { "Every report is in." }
             }
             (bar(&tally.counts, "all"))
             (legend(&tally.counts, None))
