@@ -26,13 +26,14 @@ const SWITCH: &str = "UPDATE_GOLDEN";
 const REMEDY: &str = "UPDATE_GOLDEN=1 cargo test -p muster-tests --test ctl_plans";
 
 /// Endpoints of the planner that the commands ask.
-const ENDPOINTS: [&str; 17] = [
+const ENDPOINTS: [&str; 18] = [
     "plan-apply",
     "plan-delete",
     "plan-get",
     "plan-list",
     "plan-explain",
     "plan-deploy",
+    "plan-rollback",
     "plan-state",
     "plan-revision",
     "instance-list",
@@ -144,7 +145,9 @@ fn answer(endpoint: &str, request: &Value) -> Result<Bytes, Fault> {
         "plan-get" => example("PlanAnswer.one"),
         "plan-list" => example("PlansAnswer.one"),
         "plan-explain" => example("ExplainAnswer.one-candidate"),
-        "plan-apply" | "plan-delete" | "plan-state" | "plan-deploy" | "plan-revision" => plan(),
+        "plan-apply" | "plan-delete" | "plan-state" | "plan-deploy" | "plan-rollback" | "plan-revision" => {
+            plan()
+        }
         "instance-list" if request["name"] == json!(["nobody"]) => json!({"instances": []}),
         "instance-list" => example("InstancesAnswer.one"),
         "operation-list" if request["plan"] == json!(["idle"]) => json!({"operations": []}),
@@ -387,6 +390,7 @@ async fn clusters_capabilities_and_disruptions_have_commands() {
         ("disruption approve plant7/press-4 d-1", "inventory-disruption"),
         ("plan cancel web -D web-1", "plan-revision"),
         ("deployment cancel-deployment web --deployment-id web-1", "plan-revision"),
+        ("plan rollback web --to web-1 -D web-3", "plan-rollback"),
         ("plan deactivate web", "plan-state"),
     ] {
         let said = played.muster(line).await;

@@ -50,8 +50,8 @@ pub use login::LoginArgs;
 pub use packages::PackageCommand;
 pub use plans::{
     InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, OperateArgs, OperationCommand,
-    OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, VerdictArgs, VerdictFlags,
-    YesArg,
+    OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, RollbackArgs, VerdictArgs,
+    VerdictFlags, YesArg,
 };
 pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
 pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutStates, RolloutWatchArgs, RolloutWord};

@@ -12,14 +12,15 @@ mod operations;
 use muster_contract::PlanName;
 use muster_contract::plans::{
     InstanceStatus, InstancesAnswer, InstancesQuery, PlanAnswer, PlanApplyRequest, PlanDeleteRequest,
-    PlanQuery, PlanState, PlanStateRequest, PlansQuery, RevisionStateRequest, RevisionVerb,
+    PlanQuery, PlanRollbackRequest, PlanState, PlanStateRequest, PlansQuery, RevisionStateRequest,
+    RevisionVerb,
 };
 use serde::{Deserialize, Serialize};
 
 use self::choose::confirmed;
 use self::manifest::ManifestFile;
 use crate::ask::{AskError, understood};
-use crate::config::{ManifestArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs};
+use crate::config::{ManifestArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, RollbackArgs};
 use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
@@ -49,6 +50,7 @@ pub async fn plan(session: &mut Session<'_>, command: PlanCommand) -> Result<boo
         PlanCommand::List(args) => list(session, args).await,
         PlanCommand::Show { plan } => show(session, &plan).await.map(|()| true),
         PlanCommand::Deploy(args) => deploy(session, &args).await,
+        PlanCommand::Rollback(args) => roll_back(session, args).await,
         PlanCommand::Explain { plan } => {
             let answer = session.hub.planner("plan-explain", &PlanQuery { plan }).await?;
             session.show(&answer, |answer, _| render::plans::explain(answer)).map(|()| true)
@@ -161,6 +163,17 @@ async fn revision(
     let request =
         RevisionStateRequest { plan: plan.clone(), id, verb, expected_version: None, request_id: None };
     session.hub.planner("plan-revision", &request).await?;
+    show(session, &plan).await.map(|()| true)
+}
+
+async fn roll_back(session: &mut Session<'_>, args: RollbackArgs) -> Result<bool, CtlError> {
+    let RollbackArgs { plan, to, deployment_id: id, yes } = args;
+    if !confirmed(session, yes, &format!("Roll plan {plan} back to deployment {to}, as {id}"))? {
+        return Ok(false);
+    }
+    let request =
+        PlanRollbackRequest { plan: plan.clone(), id, to, expected_version: None, request_id: None };
+    session.hub.planner("plan-rollback", &request).await?;
     show(session, &plan).await.map(|()| true)
 }
 

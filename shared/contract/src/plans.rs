@@ -32,8 +32,8 @@ pub use self::requests::{
     CapabilitySpec, ClusterSpec, DisruptionRequest, DisruptionVerb, InstancesQuery, InventoryApplyRequest,
     InventoryDeleteRequest, InventoryItem, InventoryKind, InventoryName, InventoryQuery,
     InventoryStateRequest, NodeSpec, OperationRequest, OperationVerdictRequest, OperationsQuery,
-    PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanQuery, PlanStateRequest, PlansQuery,
-    RevisionStateRequest, RevisionVerb,
+    PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanQuery, PlanRollbackRequest, PlanStateRequest,
+    PlansQuery, RevisionStateRequest, RevisionVerb,
 };
 
 #[cfg(test)]

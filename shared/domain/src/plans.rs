@@ -22,6 +22,7 @@ mod naming;
 mod operations;
 mod read;
 mod revise;
+mod rollback;
 mod schedule;
 mod state;
 mod summary;

@@ -28,8 +28,8 @@ use muster_contract::plans::{
     Capability, Cluster, DisruptionRequest, ExplainAnswer, Instance, InstancesAnswer, InstancesQuery,
     InventoryAnswer, InventoryApplyRequest, InventoryDeleteRequest, InventoryQuery, InventoryStateRequest,
     Node, OperationRequest, OperationVerdictRequest, OperationsAnswer, OperationsQuery, Plan, PlanAnswer,
-    PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanQuery, PlanStateRequest, PlannerErrorReply,
-    PlansAnswer, PlansQuery, RevisionStateRequest,
+    PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanQuery, PlanRollbackRequest, PlanStateRequest,
+    PlannerErrorReply, PlansAnswer, PlansQuery, RevisionStateRequest,
 };
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
@@ -172,7 +172,7 @@ pub const FEDERATION: [Shape; 3] =
     [document::<HubList>(), request::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
 
 /// Plans, instances and the inventory: documents, then requests and answers of the planner.
-pub const PLANS: [Shape; 27] = [
+pub const PLANS: [Shape; 28] = [
     document::<Plan>(),
     document::<Instance>(),
     document::<Node>(),
@@ -182,6 +182,7 @@ pub const PLANS: [Shape; 27] = [
     request::<PlanDeleteRequest>("PlanDeleteRequest"),
     request::<PlanStateRequest>("PlanStateRequest"),
     request::<PlanDeployRequest>("PlanDeployRequest"),
+    request::<PlanRollbackRequest>("PlanRollbackRequest"),
     request::<RevisionStateRequest>("RevisionStateRequest"),
     request::<OperationRequest>("OperationRequest"),
     request::<OperationVerdictRequest>("OperationVerdictRequest"),

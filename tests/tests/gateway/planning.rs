@@ -147,6 +147,7 @@ async fn inventory_instances_views_and_subscriptions_change_by_rest() {
     done(addr, "PUT /plans/web", plan(1), 201).await;
     let deployed = json!({ "id": "first", "instances": 1, "coordinates": { "main": {} } });
     done(addr, "POST /plans/web/revisions", deployed, 202).await;
+    done(addr, "POST /plans/web/rollback", json!({ "id": "second", "to": "none" }), 404).await;
     let listed = async || {
         let list = get(addr, "/api/v1/operations?state=PENDING_APPROVAL")
             .await

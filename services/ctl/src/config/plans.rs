@@ -23,6 +23,7 @@ Examples:
   muster plan approve web                approve an operation that waits, picked from a list
   muster plan approve web --all --yes    approve all of them
   muster plan operate web --relocate     move an instance to another node
+  muster plan rollback web --to web-1 -D web-3   what web-1 ran, as a new deployment web-3
   muster plan cancel web -D web-2        end a deployment that has not ended
   muster plan delete web
 
@@ -63,6 +64,8 @@ pub enum PlanCommand {
     /// Deploy a plan: a number of instances, and what they run
     #[command(visible_alias = "add-deployment")]
     Deploy(ManifestArgs),
+    /// Roll a plan back: a new deployment with the instances and content of an earlier one that has completed
+    Rollback(RollbackArgs),
     /// Show the node that another instance would get, and why the others are rejected
     Explain {
         /// The plan
@@ -166,6 +169,22 @@ pub struct RevisionArgs {
     /// The plan
     pub plan: PlanName,
     /// The deployment's id
+    #[arg(short = 'D', long, value_name = "ID")]
+    pub deployment_id: RevisionId,
+    /// Do not ask first.
+    #[command(flatten)]
+    pub yes: YesArg,
+}
+
+/// `muster plan rollback`
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// The plan
+    pub plan: PlanName,
+    /// The earlier deployment
+    #[arg(long, value_name = "ID")]
+    pub to: RevisionId,
+    /// The id of the new deployment
     #[arg(short = 'D', long, value_name = "ID")]
     pub deployment_id: RevisionId,
     /// Do not ask first.

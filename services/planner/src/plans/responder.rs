@@ -16,11 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::call::{PlansCall, PlansQuestion};
 
 /// The endpoints.
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 20] = [
     "plan-apply",
     "plan-delete",
     "plan-state",
     "plan-deploy",
+    "plan-rollback",
     "plan-revision",
     "plan-get",
     "plan-list",
@@ -121,6 +122,7 @@ fn parse_change(call: &Call) -> Result<PlansRequest, PlannerErrorBody> {
         "plan-delete" => PlansRequest::PlanDelete(read(payload)?),
         "plan-state" => PlansRequest::PlanState(read(payload)?),
         "plan-deploy" => PlansRequest::PlanDeploy(read(payload)?),
+        "plan-rollback" => PlansRequest::PlanRollback(read(payload)?),
         "plan-revision" => PlansRequest::PlanRevision(read(payload)?),
         "operation-request" => PlansRequest::Operation(read(payload)?),
         "operation-approve" => PlansRequest::Approve(read(payload)?),

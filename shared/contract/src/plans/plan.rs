@@ -186,6 +186,9 @@ pub struct PlanRevision {
     pub instances: u32,
     /// The coordinates of each payload.
     pub coordinates: BTreeMap<ComponentName, Coordinates>,
+    /// The earlier revision whose instances and coordinates it has, if it is a rollback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback_to: Option<RevisionId>,
     /// Its state.
     pub state: RevisionState,
     /// The state in one sentence; empty at first.

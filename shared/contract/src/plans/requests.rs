@@ -75,6 +75,19 @@ change!(
 );
 
 change!(
+    /// Request of `muster.planner.plan-rollback`: adds a revision with the instances and coordinates of an earlier one that has
+    /// completed.
+    PlanRollbackRequest {
+        /// The plan.
+        plan: PlanName,
+        /// Id of the new revision, unique within the plan.
+        id: RevisionId,
+        /// Id of the earlier revision.
+        to: RevisionId,
+    }
+);
+
+change!(
     /// Request of `muster.planner.plan-revision`: pauses, resumes or cancels a revision.
     RevisionStateRequest {
         /// The plan.

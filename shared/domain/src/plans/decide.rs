@@ -9,8 +9,8 @@ use muster_contract::limits::{PLAN_BYTES_MAX, PLAN_INSTANCES_MAX, PLAN_REVISIONS
 use muster_contract::plans::{
     DisruptionRequest, Instance, InventoryApplyRequest, InventoryDeleteRequest, InventoryStateRequest,
     OperationRequest, OperationState, OperationVerdictRequest, Plan, PlanApplyRequest, PlanDeleteRequest,
-    PlanDeployRequest, PlanRevision, PlanSpec, PlanState, PlanStateRequest, PlannerErrorBody, RevisionState,
-    RevisionStateRequest, RevisionVerb,
+    PlanDeployRequest, PlanRevision, PlanRollbackRequest, PlanSpec, PlanState, PlanStateRequest,
+    PlannerErrorBody, RevisionState, RevisionStateRequest, RevisionVerb,
 };
 use muster_contract::query::ErrorCode;
 use muster_contract::{InstanceName, PlanName, RevisionId, Timestamp};
@@ -30,6 +30,7 @@ pub enum PlansRequest {
     PlanDelete(PlanDeleteRequest),
     PlanState(PlanStateRequest),
     PlanDeploy(PlanDeployRequest),
+    PlanRollback(PlanRollbackRequest),
     PlanRevision(RevisionStateRequest),
     Operation(OperationRequest),
     Approve(OperationVerdictRequest),
@@ -94,6 +95,7 @@ impl PlansRequest {
             | PlanDelete
             | PlanState
             | PlanDeploy
+            | PlanRollback
             | PlanRevision
             | Operation
             | Approve
@@ -150,7 +152,8 @@ impl PlansState {
             PlansRequest::PlanApply(request) => self.apply_plan(&request.spec, expected, author, now),
             PlansRequest::PlanDelete(request) => self.delete_plan(&request.plan, expected, author, now),
             PlansRequest::PlanState(request) => self.set_plan_state(request, author, now),
-            PlansRequest::PlanDeploy(request) => self.deploy(request, author, now),
+            PlansRequest::PlanDeploy(request) => self.deploy(request, None, author, now),
+            PlansRequest::PlanRollback(request) => self.roll_back(request, author, now),
             PlansRequest::PlanRevision(request) => self.set_revision_state(request, author, now),
             PlansRequest::Operation(request) => self.request_operation(request, author, now),
             PlansRequest::Approve(request) => self.approve(request, author, now),
@@ -282,9 +285,11 @@ impl PlansState {
         Ok(PlansDocument::Plan(Plan { version, state, change, ..plan.clone() }))
     }
 
-    fn deploy(
+    /// Adds a revision. Of a rollback, `rollback_to` is the revision that it repeats.
+    pub(super) fn deploy(
         &self,
         request: &PlanDeployRequest,
+        rollback_to: Option<&RevisionId>,
         author: &Author,
         now: Timestamp,
     ) -> Result<PlansDocument, PlannerErrorBody> {
@@ -313,12 +318,17 @@ impl PlansState {
             id: request.id.clone(),
             instances: request.instances,
             coordinates: request.coordinates.clone(),
+            rollback_to: rollback_to.cloned(),
             state: RevisionState::Pending,
             message: String::new(),
             requested_by: author.by.clone(),
             at: now,
         });
-        next.change = operations::change(now, format!("revision {} is added", request.id), author);
+        let sentence = match rollback_to {
+            Some(to) => format!("revision {} is added: a rollback to {to}", request.id),
+            None => format!("revision {} is added", request.id),
+        };
+        next.change = operations::change(now, sentence, author);
         self.drop_ended_revisions(&mut next);
         Ok(PlansDocument::Plan(next))
     }

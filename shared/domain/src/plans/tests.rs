@@ -3,6 +3,7 @@
 mod inventory;
 mod racing;
 mod revisions;
+mod rollback;
 mod scheduling;
 
 use std::collections::{BTreeMap, BTreeSet};

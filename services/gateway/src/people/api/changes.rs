@@ -10,7 +10,8 @@ use muster_contract::notify::{SubscriptionAnswer, UnsubscribeRequest};
 use muster_contract::plans::{
     Capability, CapabilitySpec, Cluster, ClusterSpec, DisruptionRequest, Instance, InventoryApplyRequest,
     InventoryDeleteRequest, InventoryStateRequest, Node, NodeSpec, OperationRequest, OperationVerdictRequest,
-    Plan, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanStateRequest, RevisionStateRequest,
+    Plan, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanRollbackRequest, PlanStateRequest,
+    RevisionStateRequest,
 };
 use muster_contract::query::{ApplyRequest, PublishAnswer, RemoveRequest, RetireRequest};
 use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest};
@@ -202,6 +203,12 @@ pub(crate) static CHANGES: &[Change] = &[
         "/plans/{plan}/revisions",
         (Planner, "plan-deploy"),
         "`muster plan deploy`: a number of instances, and what they run",
+    ),
+    accepted::<PlanRollbackRequest, Plan>(
+        Post,
+        "/plans/{plan}/rollback",
+        (Planner, "plan-rollback"),
+        "`muster plan rollback`: a new deployment with the instances and content of an earlier one",
     ),
     revision(
         "/plans/{plan}/revisions/{id}/pause",

@@ -114,6 +114,12 @@ fn plans() -> Vec<Channel> {
         ),
         ask("plannerPlanDeploy", "plan-deploy", &["PlanDeployRequest"], "Adds a revision to a plan."),
         ask(
+            "plannerPlanRollback",
+            "plan-rollback",
+            &["PlanRollbackRequest"],
+            "Adds a revision with the instances and coordinates of an earlier one.",
+        ),
+        ask(
             "plannerPlanRevision",
             "plan-revision",
             &["RevisionStateRequest"],
