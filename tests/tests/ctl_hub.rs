@@ -118,11 +118,7 @@ async fn an_audit_reads_accounts_and_views_and_says_no() {
     put_views(&hub).await;
     let said = hub.muster(&["audit"]).await;
     assert_eq!(said.code, 1, "{}{}", said.out, said.err);
-    assert!(
-        said.out.contains("missing reports: 1 of 2 devices (plant7/press-4)"),
-        "{}",
-        said.out
-    );
+    assert!(said.out.contains("missing reports: 1 of 2 devices (plant7/press-4)"), "{}", said.out);
     assert!(!said.out.contains("wrong views"), "{}", said.out);
     let mut wrong = example("SiteView.plant7");
     wrong["targets"] = json!(8);

@@ -137,11 +137,7 @@ fn footer(devices: &[DeviceLine], query: &Query) -> String {
     .collect();
     if missing > 0 {
         let silent = count(&|device| device.account.missing.count() > 0);
-        parts.push(format!(
-            "{} of {} missing",
-            plural(missing, "report"),
-            plural(silent as u64, "device")
-        ));
+        parts.push(format!("{} of {} missing", plural(missing, "report"), plural(silent as u64, "device")));
     }
     let size = plural(of as u64, "device");
     let size = match (selected(query), devices.len() - of) {

@@ -30,8 +30,8 @@ fn footer(hubs: &[HubLine]) -> String {
     let all = plural(hubs.len() as u64, "hub");
     match silent {
         0 => format!("{all}, all heard."),
-        _ => format!(
-            "{all}, {silent} not heard: their devices count as stale and unknown until they answer."
-        ),
+        _ => {
+            format!("{all}, {silent} not heard: their devices count as stale and unknown until they answer.")
+        }
     }
 }

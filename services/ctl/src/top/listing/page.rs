@@ -101,8 +101,7 @@ fn head(answer: &DeploymentAnswer, now: Timestamp) -> Vec<String> {
         parts.push(format!("{} leaving", view.leaving));
     }
     if view.complete.missing_reports > 0 {
-        parts
-            .push(styled(UNSURE, &format!("{} missing", plural(view.complete.missing_reports, "report"))));
+        parts.push(styled(UNSURE, &format!("{} missing", plural(view.complete.missing_reports, "report"))));
     }
     lines.push(parts.join("; "));
     for error in view.errors.iter().take(ERRORS_MAX) {
