@@ -9,6 +9,7 @@ use super::deployment;
 use super::doubt::{by_freshness, dark};
 use super::format::{age, as_of, counts, percent, plural};
 use super::frame::Frame;
+use super::legend;
 use super::table::{Cell, Table};
 
 /// The labels that there are.
@@ -49,8 +50,9 @@ pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
     let what = answer.deployment.as_ref().map_or("all deployments", |id| id.as_str());
     let heard = parts.iter().map(|(name, part, _)| (name, by_freshness(&part.counts)));
     let dark = dark(heard, by_freshness(&answer.total.counts), "target");
+    let legend = legend::parts(&parts.iter().map(|(_, part, _)| *part));
     format!(
-        "{}\n{dark}{what} by {}; {}.\n",
+        "{}\n{legend}{dark}{what} by {}; {}.\n",
         table.within(frame.width),
         answer.label,
         as_of(answer.as_of, frame.now)

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use muster_contract::quarantine::RejectionCode;
 use muster_contract::query::DeviceLine;
+use muster_contract::standing_part::StandingPart;
 use muster_contract::status::{Deployed, KStatus, Ready, StatusAnswer};
-use muster_contract::view::DeploymentView;
+use muster_contract::view::{Bounds, DeploymentView};
+use muster_contract::why::Evidence;
 
 use super::colour::{DIM, styled};
 use super::doubt::not_known;
@@ -16,15 +18,59 @@ pub(super) fn line<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) ->
     if entries.is_empty() { String::new() } else { styled(DIM, &entries.join("; ")) + "\n" }
 }
 
+/// The counts of a row that need a legend.
+#[derive(Debug, Clone, Copy)]
+struct StandingRow {
+    converged: Bounds,
+    not_known: u64,
+    overdue: u64,
+    leaving: u64,
+}
+
 /// The legend of a table of deployments.
 pub(super) fn deployments<'a>(views: &(impl Iterator<Item = &'a DeploymentView> + Clone)) -> String {
-    let any = |is_shown: fn(&DeploymentView) -> bool| views.clone().any(is_shown);
-    let is_range = |view: &DeploymentView| view.converged.lo != view.converged.hi;
+    standings(&views.clone().map(|view| StandingRow {
+        converged: view.converged,
+        not_known: not_known(view),
+        overdue: view.overdue,
+        leaving: view.leaving,
+    }))
+}
+
+/// The legend of a table of parts of the fleet.
+pub(super) fn parts<'a>(parts: &(impl Iterator<Item = &'a StandingPart> + Clone)) -> String {
+    standings(&parts.clone().map(|part| StandingRow {
+        converged: part.converged,
+        not_known: part.complete.of.saturating_sub(part.complete.devices),
+        overdue: part.overdue,
+        leaving: part.leaving,
+    }))
+}
+
+fn standings(rows: &(impl Iterator<Item = StandingRow> + Clone)) -> String {
+    let any = |is_shown: fn(&StandingRow) -> bool| rows.clone().any(|row| is_shown(&row));
     let entries = [
-        (any(is_range), "CONVERGED a-b", "at least a, at most b: the others are stale or not known"),
-        (any(|view| not_known(view) > 0), "NOT KNOWN", "targets with a missing or unreadable report"),
-        (any(|view| view.overdue > 0), "OVERDUE", "targets past their deadline"),
-        (any(|view| view.leaving > 0), "LEAVING", "devices that have it and are no longer targets"),
+        (
+            any(|row| row.converged.lo != row.converged.hi),
+            "CONVERGED a-b",
+            "at least a, at most b: the others are stale or not known",
+        ),
+        (any(|row| row.not_known > 0), "NOT KNOWN", "targets with a missing or unreadable report"),
+        (any(|row| row.overdue > 0), "OVERDUE", "targets past their deadline"),
+        (any(|row| row.leaving > 0), "LEAVING", "devices that have it and are no longer targets"),
+    ];
+    line(shown(entries))
+}
+
+/// The legend of a table of facts.
+pub(super) fn facts<'a>(mut facts: impl Iterator<Item = &'a Evidence>) -> String {
+    let entries = [
+        (true, "LEDGER", "the number of the fact in the stream LEDGER"),
+        (
+            facts.any(|fact| fact.seq.is_some()),
+            "REPORT a/b",
+            "the device's report b of epoch a, which is the life of its outbox",
+        ),
     ];
     line(shown(entries))
 }

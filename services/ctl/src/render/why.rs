@@ -11,6 +11,7 @@ use super::colour::{self, BAD, BOLD, DIM, UNSURE, styled};
 use super::device;
 use super::format::{age, as_of, clean, freshness, left, plural};
 use super::frame::Frame;
+use super::legend;
 use super::silence;
 use super::table::{Cell, Table};
 
@@ -30,8 +31,11 @@ pub fn answer(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> St
         text += &silent(site, effects.map_or(&[], Vec::as_slice), frame.now);
     }
     text += &silence::more(&answer.silent_sites);
-    for because in told.rest {
+    for because in &told.rest {
         text += &standing(because, answer.verdict, frame);
+    }
+    if !told.rest.is_empty() {
+        text += &(legend::facts(told.rest.iter().flat_map(|because| &because.facts)) + "\n");
     }
     if let Some(next) = &answer.next {
         // A page may be the last without saying so.
@@ -70,9 +74,9 @@ fn away_line(hub: &WhyHub, verdict: Verdict, now: Timestamp) -> String {
     let since = hub.heard_at.map_or_else(String::new, |at| format!(" (last heard {})", age(now, at)));
     let words = format!("hub {} does not answer{since}", hub.name);
     let effect = match hub.because {
-        0 => "what it last said does not make this verdict".to_owned(),
+        0 => "its last answer does not make this verdict".to_owned(),
         many => format!(
-            "{} there, by what it last said, make the verdict {}; its facts can be named when it is back",
+            "{} there make the verdict {} by its last answer; its facts are available after it reconnects",
             plural(many, "standing"),
             verdict.as_str()
         ),
@@ -103,7 +107,7 @@ fn share(answer: &WhyAnswer) -> String {
 /// That nothing of what is asked about is heard, in a line; empty where something is, and where nobody says.
 fn unheard(answer: &WhyAnswer) -> String {
     let words = match (answer.fresh, answer.of) {
-        (Some(0), 1) => Some("it is silent: no fresh evidence".to_owned()),
+        (Some(0), 1) => Some("the device is stale: no fresh evidence".to_owned()),
         (Some(0), stale) => Split { stale, ..Split::default() }.unheard("target"),
         _ => None,
     };
