@@ -49,7 +49,7 @@ async fn a_ledger_that_refuses_facts_ends_the_validity_of_views_meanwhile() {
     }
     // The view equals LEDGER, and every reader of the bucket is warned.
     assert_eq!(view(&system).await["verdict"], "converged");
-    watch.says("is not renewed").await;
+    watch.says("was not renewed").await;
 
     set(&system, "max_msgs", json!(-1)).await;
     system.start_again(&agent_name(&device));
@@ -312,7 +312,7 @@ async fn each_reader_of_the_bucket_shows_a_killed_rollup_within_the_validity() {
     let killed = Instant::now();
     let until = valid_to(&system, "deployment.web").await;
     assert!(until.duration_since(Timestamp::now()).as_secs() <= VALIDITY.1.as_secs().cast_signed());
-    watch.says("is not renewed").await;
+    watch.says("was not renewed").await;
     row_with(&mut rows, "OLD").await;
     page_says(gateway, 503, "not renewed").await;
     let took = killed.elapsed();

@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(validity.expiry_note(at(1_000)), None, "a view of an older release says nothing");
         validity.record_view(Some(&view(100)));
         assert_eq!((validity.expiry_note(at(100)), validity.above(at(100))), (None, String::new()));
-        assert!(validity.expiry_note(at(101)).unwrap().contains("until 1970-01-01T00:01:40Z"));
+        assert!(validity.expiry_note(at(101)).unwrap().contains("expired at 1970-01-01T00:01:40Z"));
         assert_eq!(validity.expiry_note(at(102)), None);
         validity.record_view(Some(&view(200)));
         assert_eq!(validity.expiry_note(at(150)), None);
