@@ -138,6 +138,8 @@ async fn a_site_is_counted_and_judged_alone_and_its_changes_are_listed() {
     assert_eq!(rows(&["--site", "plant8"]).await, row("failing", 1));
     assert_eq!(rows(&["--site", "plant7", "--site", "plant8"]).await, row("failing", 2));
     assert_eq!(rows(&["--verdict", "failing,overdue", "--site", "plant7"]).await, []);
+    assert_eq!(rows(&["--verdict", "failing,overdue"]).await, row("failing", 2));
+    assert_eq!(rows(&["--verdict", "converged"]).await, []);
     let one = said(&system, &["status", "web", "--site", "plant7"], 0).await;
     assert!(one.starts_with("web  converged"), "{one}");
     let missing = said(&system, &["devices", "--not-running", "web"], 0).await;
