@@ -37,8 +37,11 @@ fn queries() -> impl Strategy<Value = Query> {
     let heard = prop_oneof![2 => Just(Vec::new()), 1 => subsequence(heard, 1..3)];
     let lacking = prop_oneof![2 => Just(None), 1 => (0..DEPLOYMENTS.len()).prop_map(Some)];
     let versions = prop_oneof![2 => Just(Vec::new()), 1 => subsequence(VERSIONS.to_vec(), 1..3)];
-    let filters = (sites, verdicts, codes, heard, lacking, versions);
-    filters.prop_map(|(sites, verdicts, codes, heard, lacking, versions)| Query {
+    let names =
+        prop_oneof![3 => Just(None), 1 => prop::sample::select(vec!["a", "b", "nowhere"]).prop_map(Some)];
+    let filters = (sites, verdicts, codes, heard, lacking, versions, names);
+    filters.prop_map(|(sites, verdicts, codes, heard, lacking, versions, name)| Query {
+        device: name.map(|name| name.parse().unwrap()),
         site: sites.into_iter().map(|site| site.parse::<SiteId>().unwrap()).collect(),
         verdict: verdicts.into_iter().collect(),
         error: codes.into_iter().map(str::to_owned).collect(),

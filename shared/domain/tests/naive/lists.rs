@@ -74,8 +74,7 @@ impl World {
         (changed, self.heard_at(std::iter::once(device)), has_standing)
     }
 
-    /// The devices that pass a question's `site`, `freshness`, `error`, `version` and `notRunning`, if any of the last four is
-    /// there.
+    /// The devices that pass a question's `site`, `device`, `freshness`, `error`, `version` and `notRunning`.
     pub(crate) fn listed_devices(&self, query: &Query) -> Vec<DeviceKey> {
         let here = self.at_sites(query);
         let passes = |key: &&DeviceKey| {
@@ -92,6 +91,7 @@ impl World {
             let has_version = machine.version.as_ref().is_some_and(|version| query.version.contains(version));
             (query.freshness.is_empty() || query.freshness.contains(&machine.freshness))
                 && (query.version.is_empty() || has_version)
+                && query.device.as_ref().is_none_or(|name| machine.key.device == *name)
         });
         machines.map(|machine| &machine.key).filter(passes).cloned().collect()
     }
