@@ -1,17 +1,21 @@
 //! Restores the state of partitions from LEDGER: from all of it at the start, and from its end whenever the outcome of a
 //! publication is unknown. The consumer has no subject filter; facts of other partitions are filtered here, not by the server.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod worker;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_bus::{Bus, Delivery, ReadError, Start};
-use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
 use muster_contract::partition::partition_of;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::intake::IntakeState;
 use muster_service::error::chain;
 use tokio::time::timeout;
+
+use self::worker::Worker;
 
 /// Facts read at once.
 pub(crate) const BATCH: usize = 1000;
@@ -29,7 +33,8 @@ pub struct Restored {
     pub facts: u64,
 }
 
-/// Restores some partitions from LEDGER after a position, and reads it once for all of them.
+/// Restores some partitions from LEDGER after a position, and reads it once for all of them. The intakes are gone if the task of the
+/// caller is cancelled meanwhile.
 ///
 /// # Errors
 /// LEDGER cannot be read.
@@ -38,15 +43,12 @@ pub async fn all(
     intakes: &mut BTreeMap<u16, IntakeState>,
     after: u64,
 ) -> Result<Restored, ReadError> {
-    let owned: BTreeSet<u16> = intakes.keys().copied().collect();
-    let apply = |subject: &LedgerSubject, fact: &Fact, at: Timestamp| match partition(subject) {
-        Some(partition) => {
-            intakes.get_mut(&partition).into_iter().for_each(|intake| intake.restore(subject, fact, at));
-        }
-        // It is about a sender without a valid name: every partition must recognise the same message.
-        None => intakes.values_mut().for_each(|intake| intake.restore(subject, fact, at)),
-    };
-    read(bus, Span { after, through: 0 }, |partition| owned.contains(&partition), apply).await
+    let workers = Worker::spawn_all(std::mem::take(intakes));
+    let end = read(bus, Span { after, through: 0 }, &mut Appliers::Workers(&workers)).await;
+    for worker in workers {
+        intakes.append(&mut worker.finish().await);
+    }
+    end
 }
 
 /// Restores one partition from the end of LEDGER. In a quiet fleet the facts after `span.after` may have aged out: they were
@@ -60,7 +62,35 @@ pub(crate) async fn tail(
     intake: &mut IntakeState,
     span: Span,
 ) -> Result<Restored, ReadError> {
-    read(bus, span, |partition| partition == own, |subject, fact, at| intake.restore(subject, fact, at)).await
+    read(bus, span, &mut Appliers::Here(own, intake)).await
+}
+
+/// Where the facts that were read are applied.
+enum Appliers<'a> {
+    /// By this task, to the intake of a partition.
+    Here(u16, &'a mut IntakeState),
+    /// By threads.
+    Workers(&'a [Worker]),
+}
+
+impl Appliers<'_> {
+    async fn apply(&mut self, batch: Vec<Delivery>) {
+        match self {
+            Self::Here(own, intake) => {
+                for delivery in &batch {
+                    if let Some((subject, fact)) = read_fact(delivery, |partition| partition == *own) {
+                        intake.restore(&subject, &fact, delivery.stored_at);
+                    }
+                }
+            }
+            Self::Workers(workers) => {
+                let batch: Arc<[Delivery]> = batch.into();
+                for worker in *workers {
+                    worker.send(batch.clone()).await;
+                }
+            }
+        }
+    }
 }
 
 /// A part of LEDGER to read.
@@ -80,16 +110,11 @@ pub(crate) fn partition(subject: &LedgerSubject) -> Option<u16> {
 
 /// Reads the facts of some partitions, and those about senders without a valid name. If LEDGER has discarded the next facts, also
 /// in the middle, it begins again at the first fact held: the same fact twice changes nothing.
-async fn read(
-    bus: &Bus,
-    span: Span,
-    wanted: impl Fn(u16) -> bool,
-    mut apply: impl FnMut(&LedgerSubject, &Fact, Timestamp),
-) -> Result<Restored, ReadError> {
-    match read_on(bus, span, &wanted, &mut apply).await {
+async fn read(bus: &Bus, span: Span, appliers: &mut Appliers<'_>) -> Result<Restored, ReadError> {
+    match read_on(bus, span, appliers).await {
         Err(error @ ReadError::Trimmed { .. }) => {
             tracing::info!(error = chain(&error), "reading LEDGER from the first fact it holds");
-            read_on(bus, Span { after: 0, ..span }, &wanted, &mut apply).await
+            read_on(bus, Span { after: 0, ..span }, appliers).await
         }
         end => end,
     }
@@ -98,8 +123,7 @@ async fn read(
 async fn read_on(
     bus: &Bus,
     Span { after, through }: Span,
-    wanted: &impl Fn(u16) -> bool,
-    apply: &mut impl FnMut(&LedgerSubject, &Fact, Timestamp),
+    appliers: &mut Appliers<'_>,
 ) -> Result<Restored, ReadError> {
     let mut replay = bus.replay(stream::LEDGER, &[], Start::After(after)).await?;
     let mut restored = Restored { first: 0, position: after, facts: 0 };
@@ -110,19 +134,13 @@ async fn read_on(
             None if restored.position >= through => return Ok(restored),
             None => timeout(FACT_WITHIN, replay.next_batch(BATCH)).await.map_err(silence)??,
         };
-        for delivery in batch {
-            restored.facts += 1;
-            if restored.first == 0 {
-                restored.first = delivery.stream_seq;
-            }
-            if is_pulse(&delivery) {
-                continue;
-            }
-            restored.position = delivery.stream_seq;
-            if let Some((subject, fact)) = read_fact(&delivery, wanted) {
-                apply(&subject, &fact, delivery.stored_at);
-            }
+        restored.facts += batch.len() as u64;
+        if restored.first == 0 {
+            restored.first = batch.first().map_or(0, |first| first.stream_seq);
         }
+        let last = batch.iter().rev().find(|delivery| !is_pulse(delivery));
+        restored.position = last.map_or(restored.position, |last| last.stream_seq);
+        appliers.apply(batch).await;
     }
 }
 

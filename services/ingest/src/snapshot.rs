@@ -1,15 +1,17 @@
 //! Stores snapshots of partitions: one file for each under `--data-dir`.
 //!
 //! The owner of a partition writes its file as a whole, under another name first. A file names its version, its LEDGER, its last
-//! fact, the time at which LEDGER stored that fact, and the digest of the rest. A file that does not match is renamed and LEDGER
-//! is read instead: a snapshot saves time and contains nothing that LEDGER does not.
+//! fact, the time at which LEDGER stored that fact, the token of the owner, and the digest of the rest. A file that does not match
+//! is renamed and LEDGER is read instead: a snapshot saves time and contains nothing that LEDGER does not.
+//!
+//! The token is the fence: a former owner that writes late does not replace the file of a later one. If it did, its file would
+//! still be the fold of LEDGER up to the fact that it names, and the next start would read more.
 //!
 //! Snapshots are files and no stream because a hot standby follows LEDGER and needs no snapshot to take over, and a process that
-//! starts elsewhere reads LEDGER once. A stream would need rights, a bound and a fence. A file needs no fence: a file that a
-//! former owner writes late is still the fold of LEDGER up to the fact that it names.
+//! starts elsewhere reads LEDGER once. A stream would need rights and a bound.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +22,9 @@ use muster_contract::subjects::stream;
 use muster_domain::intake::{IntakeState, SNAPSHOT_VERSION, SnapshotError};
 use muster_service::error::chain;
 use serde::{Deserialize, Serialize};
+
+/// Bytes of a file's first line that are read before another file takes its place.
+const HEADER_MAX: u64 = 4_096;
 
 /// The folder with the snapshots of a process.
 #[derive(Debug, Clone)]
@@ -36,6 +41,9 @@ struct Header {
     /// The sequence of the last fact, and when LEDGER stored it.
     position: u64,
     stored_at: Timestamp,
+    /// The sequence of the token with which the writer owned the partition.
+    #[serde(default)]
+    token_seq: u64,
     digest: Digest,
 }
 
@@ -64,12 +72,16 @@ pub(crate) struct LedgerOrigin {
     created_at: Timestamp,
 }
 
-/// The last fact that a snapshot contains.
+/// Names the content of a snapshot and its writer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LastFact {
-    /// Its sequence in LEDGER.
+pub(crate) struct Identity {
+    pub(crate) partition: u16,
+    pub(crate) origin: LedgerOrigin,
+    /// The sequence of the token with which the writer owns the partition.
+    pub(crate) token_seq: u64,
+    /// The sequence in LEDGER of the last fact that it contains.
     pub(crate) position: u64,
-    /// When LEDGER stored it.
+    /// When LEDGER stored that fact.
     pub(crate) stored_at: Timestamp,
 }
 
@@ -128,26 +140,24 @@ impl Snapshots {
         Ok(None)
     }
 
-    /// Writes the snapshot of a partition. Blocks the thread.
+    /// Writes the snapshot of a partition, unless a later owner has written one. Blocks the thread.
     ///
     /// # Errors
     /// The file cannot be written; the file before stays.
-    pub(crate) fn write(
-        &self,
-        partition: u16,
-        origin: LedgerOrigin,
-        LastFact { position, stored_at }: LastFact,
-        content: &[u8],
-    ) -> io::Result<()> {
+    pub(crate) fn write(&self, identity: &Identity, content: &[u8]) -> io::Result<()> {
         let header = Header {
             version: SNAPSHOT_VERSION,
-            partition,
-            ledger_created_at: origin.created_at,
-            position,
-            stored_at,
+            partition: identity.partition,
+            ledger_created_at: identity.origin.created_at,
+            position: identity.position,
+            stored_at: identity.stored_at,
+            token_seq: identity.token_seq,
             digest: Digest::of_bytes(content),
         };
-        let path = self.path(partition);
+        let path = self.path(identity.partition);
+        if is_of_later_owner(&path, &header) {
+            return Ok(());
+        }
         let unfinished = path.with_extension("new");
         let mut file = fs::File::create(&unfinished)?;
         serde_json::to_writer(&mut file, &header)?;
@@ -165,6 +175,17 @@ impl Snapshots {
 fn content(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1);
     &bytes[end..]
+}
+
+/// Whether a file holds a snapshot of the same LEDGER by a later owner than a header names.
+fn is_of_later_owner(path: &Path, header: &Header) -> bool {
+    let mut first = String::new();
+    let read =
+        fs::File::open(path).and_then(|file| BufReader::new(file).take(HEADER_MAX).read_line(&mut first));
+    let written: Option<Header> = read.ok().and_then(|_| serde_json::from_str(&first).ok());
+    written.is_some_and(|written| {
+        written.ledger_created_at == header.ledger_created_at && written.token_seq > header.token_seq
+    })
 }
 
 fn check(bytes: &[u8], partition: u16) -> Result<Header, Unfit> {
@@ -193,14 +214,34 @@ mod tests {
 
     use super::*;
 
+    fn identity(token_seq: u64, position: u64) -> Identity {
+        let origin = LedgerOrigin { created_at: Timestamp::UNIX_EPOCH };
+        Identity { partition: 3, origin, token_seq, position, stored_at: Timestamp::UNIX_EPOCH }
+    }
+
     fn written(content: &[u8]) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let snapshots = Snapshots::open(folder.path()).unwrap();
-        let origin = LedgerOrigin { created_at: Timestamp::UNIX_EPOCH };
-        snapshots
-            .write(3, origin, LastFact { position: 7, stored_at: Timestamp::UNIX_EPOCH }, content)
-            .unwrap();
+        snapshots.write(&identity(1, 7), content).unwrap();
         fs::read(snapshots.path(3)).unwrap()
+    }
+
+    #[test]
+    fn a_former_owner_does_not_replace_the_snapshot_of_a_later_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let snapshots = Snapshots::open(folder.path()).unwrap();
+        let position = || check(&fs::read(snapshots.path(3)).unwrap(), 3).unwrap().position;
+        snapshots.write(&identity(5, 100), b"by the owner\n").unwrap();
+        snapshots.write(&identity(5, 110), b"by the owner, later\n").unwrap();
+        assert_eq!(position(), 110);
+        snapshots.write(&identity(4, 120), b"by a former owner\n").unwrap();
+        assert_eq!(position(), 110);
+        snapshots.write(&identity(6, 115), b"by the next owner\n").unwrap();
+        assert_eq!(position(), 115);
+        let mut other = identity(1, 3);
+        other.origin.created_at = "2026-01-01T00:00:00Z".parse().unwrap();
+        snapshots.write(&other, b"of another LEDGER\n").unwrap();
+        assert_eq!(position(), 3, "tokens of different streams are not compared");
     }
 
     #[test]

@@ -35,6 +35,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Time that an owner works before it is stopped: a successor of an owner that has only just begun asks for its partition
 /// for two seconds, which is no part of a usual restart.
 const OWNED_FOR: Duration = Duration::from_secs(3);
+/// Time between two reports of a device while the others' facts are written.
+const REPORT_EVERY: Duration = Duration::from_secs(2);
 /// Processor time is given for so long.
 const SECONDS_PER_MINUTE: f64 = 60.0;
 
@@ -102,7 +104,10 @@ async fn measure(args: &Args, facts: u64, devices: u64) -> Outcome {
     standby.wait_until_ready().await;
     let stop = CancellationToken::new();
     let writing = tokio::spawn(fleet.write_evenly(bus.clone(), args.rate, stop.clone()));
-    let per_minute = processor_seconds_per_minute(&standby, Duration::from_secs(args.seconds)).await;
+    let (begin, used) = (Instant::now(), standby.processor_seconds());
+    report_for(Duration::from_secs(args.seconds), &mut probes).await;
+    let per_minute =
+        (standby.processor_seconds() - used) / begin.elapsed().as_secs_f64() * SECONDS_PER_MINUTE;
     let begin = Instant::now();
     owner.kill().await;
     probes.send().await;
@@ -110,6 +115,7 @@ async fn measure(args: &Args, facts: u64, devices: u64) -> Outcome {
     let takeover = begin.elapsed().as_secs_f64();
     stop.cancel();
     let rate = writing.await.unwrap();
+    tokio::time::sleep(OWNED_FOR).await;
     standby.stop().await;
     let (owner, killed) = start("owner", &server, dir.path(), &mut probes).await;
     owner.stop().await;
@@ -128,10 +134,14 @@ async fn start(name: &str, server: &Server, dir: &Path, probes: &mut Probes) -> 
     (ingest, Start { ready, works, processor })
 }
 
-async fn processor_seconds_per_minute(ingest: &Ingest, time: Duration) -> f64 {
-    let (begin, used) = (Instant::now(), ingest.processor_seconds());
-    tokio::time::sleep(time).await;
-    (ingest.processor_seconds() - used) / begin.elapsed().as_secs_f64() * SECONDS_PER_MINUTE
+/// Has a device of each partition report again and again: the owner's snapshots reach as far into LEDGER as its own facts prove,
+/// and nobody else reports to it.
+async fn report_for(time: Duration, probes: &mut Probes) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        probes.send().await;
+        tokio::time::sleep(REPORT_EVERY.min(end.saturating_duration_since(Instant::now()))).await;
+    }
 }
 
 fn bytes_below(folder: &Path) -> u64 {

@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::quarantine_handler::{QuarantineHandler, QuarantineTask};
 use super::rejected_store::{RejectedStore, StoreAnswer};
-use super::snapshot_saver::{SAVE_EVERY, SnapshotSaver};
+use super::snapshot_saver::{SAVE_TURN, SnapshotSaver};
 use super::standby::{PartitionLease, TAKEN_AFTER_MIN};
 use super::timers::staggered_interval;
 use super::{Partition, SessionEnd};
@@ -112,18 +112,19 @@ impl<'a> SessionDriver<'a> {
         let core = SessionCore::new(&mut own.intake, start, own.metrics.clone(), own.rng.fork());
         own.intake.publish_pulses_as(own.number, &own.context.name, unproven_since);
         let presence = HeartbeatReader::new(bus.clone(), own.number, presence_received.clone());
+        let token_seq = token.seq();
         Self {
             core,
             held: None,
             has_more: false,
-            token_seq: token.seq(),
+            token_seq,
             publisher: LedgerPublisher::new(&bus, token),
             receipts: bus.window(RECEIPTS_IN_FLIGHT),
             rejected: RejectedStore::new(&bus, own.context.quarantine_alarm.clone()),
             heartbeats: presence.next().boxed(),
             presence_received,
             quarantine,
-            saver: SnapshotSaver::default(),
+            saver: SnapshotSaver::new(token_seq),
             cause: None,
             _responder: responder,
             own,
@@ -141,7 +142,7 @@ impl<'a> SessionDriver<'a> {
         let mut lease_lost = lease_lost(bus, number, self.token_seq).boxed();
         let (mut tick, mut turn) =
             (staggered_interval(TICK, number), staggered_interval(RECEIPTS_EVERY, number));
-        let mut save = staggered_interval(SAVE_EVERY, number);
+        let mut save = staggered_interval(SAVE_TURN, number);
         loop {
             if !self.sees_ledger() {
                 let mut context = self.own.context.clone();
@@ -298,7 +299,7 @@ impl<'a> SessionDriver<'a> {
                 self.feed(Input::OwnerRead(matches!(newer, Ok(None))));
             }
             Effect::SendReceipt(key, receipt) => self.send_receipt(key, &receipt).await,
-            Effect::SaveSnapshot(position) => self.saver.start_saving(self.own, position),
+            Effect::SaveSnapshot(position) => self.saver.turn(self.own, position),
         }
     }
 
