@@ -8,11 +8,12 @@ mod fleet;
 mod scripted;
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use fleet::Fleet;
 use muster_tests::not_run::not_run;
 use muster_tests::prometheus::{self, PROMTOOL};
+use muster_tests::python::interpreter;
 use serde_json::{Value, json};
 
 /// The name of these tests where they are listed as not run.
@@ -126,6 +127,31 @@ fn the_dashboard_fits_grafanas_model_of_dashboards() {
         let faults = faults(&broken);
         assert!(faults.len() == 1 && faults[0].starts_with(path), "{path}: {faults:?}");
     }
+}
+
+/// The fields that the types which Grafana publishes do not know.
+fn unknown_to_grafana(dashboard: &Value) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alerts/dashboard_model.py");
+    let mut types = Command::new(interpreter())
+        .arg(script)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    serde_json::to_writer(types.stdin.take().unwrap(), dashboard).unwrap();
+    let output = types.wait_with_output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn grafanas_published_types_know_every_field_of_the_dashboard() {
+    let mut dashboard: Value =
+        serde_json::from_str(&prometheus::file("grafana/dashboards/fleet.json")).unwrap();
+    assert_eq!(unknown_to_grafana(&dashboard), "");
+    dashboard["panels"][1]["fieldConfig"]["defaults"]["units"] = json!("s");
+    assert_eq!(unknown_to_grafana(&dashboard), "/panels/1/fieldConfig/defaults/units");
 }
 
 #[test]
