@@ -144,7 +144,7 @@ pub struct GroupShare {
     pub value: LabelValue,
     /// Counts of the standings on these devices.
     pub standings: StandingPart,
-    /// When one of the standings last changed; absent where the hub has more than 20,000 devices.
+    /// When one of the standings last changed; absent where the hub has more than 2,000 devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
     /// When one of the devices was last heard, as LEDGER proves; absent as `changedAt` is.

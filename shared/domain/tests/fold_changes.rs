@@ -1,5 +1,5 @@
 //! Tests that the list of changes equals a comparison of all standings and verdicts before and after each fact, for any
-//! sites and between any points.
+//! sites, any deployment and between any points.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -8,7 +8,7 @@ mod ledger;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleets::ledgers_of_a_deaf_hub;
+use fleets::{DEPLOYMENTS, ledgers_of_a_deaf_hub};
 use ledger::{Ledger, position};
 use muster_contract::changes::{Changed, ChangesQuery};
 use muster_contract::notify::Stood;
@@ -16,8 +16,9 @@ use muster_contract::query::{Output, Query};
 use muster_contract::view::Verdict;
 use muster_contract::{DeploymentId, DeviceKey, Generation, SiteId};
 use muster_domain::fold::{ChangeRecord, Fleet, Page};
+use proptest::option;
 use proptest::prelude::*;
-use proptest::sample::subsequence;
+use proptest::sample::{select, subsequence};
 
 type Standings = BTreeMap<(DeviceKey, DeploymentId), (Stood, Option<Generation>)>;
 
@@ -127,13 +128,16 @@ proptest! {
     #[test]
     fn changes_equal_a_comparison_before_and_after_each_fact(
         ledger in ledgers_of_a_deaf_hub(), first in any::<prop::sample::Index>(),
-        sites in subsequence(vec!["north", "south"], 0..=2), limit in 1usize..9,
+        sites in subsequence(vec!["north", "south"], 0..=2), id in option::of(select(&DEPLOYMENTS[..])), limit in 1usize..9,
     ) {
         let first = first.index(ledger.entries.len() + 1);
         let sites: Vec<SiteId> = sites.into_iter().map(|site| site.parse().unwrap()).collect();
-        let asked = ChangesQuery { site: sites.iter().cloned().collect(), ..ChangesQuery::default() };
+        let id: Option<DeploymentId> = id.map(|id| id.parse().unwrap());
+        let asked = ChangesQuery { site: sites.iter().cloned().collect(), id: id.clone(), ..ChangesQuery::default() };
         // A site that is not there yet would be refused; a list of both sites is one of the fleet.
         let query = if sites.len() == 1 { Query { site: sites[0].clone().into(), ..Query::default() } } else { Query::default() };
-        prop_assert_eq!(recorded(&ledger, first, &asked, limit), naive(&ledger, first, &query));
+        let mut wanted = naive(&ledger, first, &query);
+        wanted.retain(|(_, deployment, ..)| id.as_ref().is_none_or(|id| id == deployment));
+        prop_assert_eq!(recorded(&ledger, first, &asked, limit), wanted);
     }
 }

@@ -42,6 +42,13 @@ pub(crate) struct Row {
     pub(crate) measured: Measured,
 }
 
+impl Row {
+    /// Whether the views were right within their bound.
+    pub(crate) fn is_in_time(&self) -> bool {
+        self.measured.newest_in_views <= TRUTH_WITHIN
+    }
+}
+
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Measured { waiting, newest_in_ledger, newest_in_views, older_before_newest, .. } = self.measured;
@@ -50,7 +57,7 @@ impl fmt::Display for Row {
         let rate = waiting as f64 / seconds;
         let bytes = bytes_up / waiting.max(1);
         let (in_ledger, in_views) = (newest_in_ledger.as_millis(), newest_in_views.as_millis());
-        let kept = if newest_in_views <= TRUTH_WITHIN { "met" } else { "**missed**" };
+        let kept = if self.is_in_time() { "met" } else { "**missed**" };
         write!(
             f,
             "| {link} | {waiting} | {in_ledger} | {in_views} | {kept} | {older_before_newest} | {seconds:.1} | {rate:.0} | {bytes} |"

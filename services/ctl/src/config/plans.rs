@@ -23,7 +23,7 @@ Examples:
   muster plan approve web                approve an operation that waits, picked from a list
   muster plan approve web --all --yes    approve all of them
   muster plan operate web --relocate     move an instance to another node
-  muster plan rollback web --to web-1 -D web-3   what web-1 ran, as a new deployment web-3
+  muster plan rollback web --to web-1 -D web-3   deploy again, as web-3, what web-1 ran
   muster plan cancel web -D web-2        end a deployment that has not ended
   muster plan delete web
 

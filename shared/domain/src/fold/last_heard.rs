@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
+use muster_contract::parts::PARTS_MAX;
 use muster_contract::{LabelKey, LabelValue, Timestamp};
 
 use super::device::Device;
@@ -16,8 +17,13 @@ use super::max_timestamp::Times;
 use super::standing::{DeviceContext, Row};
 use super::totals::{Site, Totals};
 
-/// Devices that are visited at most for the times of a deployment at some sites or in some groups: no totals hold those.
+/// Devices that one answer visits at most for the times of a deployment at some sites or in the groups of a label: no totals hold
+/// those.
 const TIMES_LOOKED_AT_MAX: usize = 20_000;
+/// The same for the groups of a part: one answer has up to [`PARTS_MAX`] parts.
+const PART_LOOKED_AT_MAX: usize = 2_000;
+
+const _: () = assert!(PART_LOOKED_AT_MAX * PARTS_MAX <= 8 * TIMES_LOOKED_AT_MAX);
 
 /// Times by label and value.
 type TimesByGroup<'a> = BTreeMap<(&'a LabelKey, &'a LabelValue), Times>;
@@ -136,13 +142,13 @@ impl Fleet {
         values_of(self.visit_by_group(|group| group.label == *label, Some(deployment)))
     }
 
-    /// The same in some groups of any labels.
+    /// The same in some groups of any labels, for a part. Empty if the fleet has more than [`PART_LOOKED_AT_MAX`] devices.
     pub(super) fn times_with_by_group(
         &self,
         deployment: u32,
         groups: &BTreeSet<(&LabelKey, &LabelValue)>,
     ) -> TimesByGroup<'_> {
-        if self.devices.len() > TIMES_LOOKED_AT_MAX {
+        if self.devices.len() > PART_LOOKED_AT_MAX {
             return BTreeMap::new();
         }
         self.visit_by_group(|group| groups.contains(&(&group.label, &group.value)), Some(deployment))

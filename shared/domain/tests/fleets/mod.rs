@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use crate::ledger::{Entry, Ledger, Said, Tried, stored_at};
 
 const DEVICES: [&str; 4] = ["north/a", "north/b", "south/a", "south/b"];
-const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
+pub(crate) const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
 const COMPONENTS: [&str; 2] = ["main", "side"];
 const VERSIONS: [&str; 2] = ["0.1.0", "0.2.0"];
 const CODES: [&str; 3] = ["Exit1", "", "DiskFull"];
