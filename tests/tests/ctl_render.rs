@@ -54,7 +54,7 @@ fn m01_the_line_of_a_silent_device_says_for_how_long_it_has_been_silent() {
     let later = now() + std::time::Duration::from_secs(3 * 24 * 60 * 60);
     let shown = rendered(&answer, later.into());
     assert!(shown.contains("  stale 3d "), "{shown}");
-    let of_then = Frame { now: later, then: Some(now()), width: None };
+    let of_then = Frame { then: Some(now()), ..Frame::from(later) };
     let shown = rendered(&answer, of_then);
     assert!(shown.contains("  stale 2h "), "asked days later of that moment: {shown}");
     answer.targets[1].last_heard_at = None;
@@ -300,7 +300,7 @@ fn a_list_fits_the_terminal_as_far_as_that_can_be() {
     let answer: DeploymentsAnswer = example("DeploymentsAnswer.two");
     let devices: DevicesAnswer = example("DevicesAnswer.two");
     for width in [60, 80, 100, 137] {
-        let frame = Frame { now: now(), then: None, width: Some(width) };
+        let frame = Frame { width: Some(width), ..Frame::from(now()) };
         let tables = [
             render::deployment::list(&answer, &Query::default(), frame),
             render::device::list(&devices, &Query::default(), frame),

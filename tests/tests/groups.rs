@@ -4,9 +4,9 @@
 
 use muster_contract::DeviceKey;
 use muster_contract::query::DeviceAnswer;
-use muster_contract::view::Standing;
+use muster_contract::view::{Standing, Verdict};
 use muster_simulator::repository::write_devices;
-use muster_tests::story::sleeper;
+use muster_tests::story::{sleeper, verdict};
 use muster_tests::system::System;
 use serde_json::Value;
 
@@ -171,6 +171,13 @@ async fn a_site_is_counted_and_judged_alone_and_its_changes_are_listed() {
     let is_failure = |change: &&Value| change["type"] == "verdict" && change["to"] == "failing";
     let failure = answer["changes"].as_array().unwrap().iter().find(is_failure).unwrap();
     assert_eq!((&failure["fact"], &failure["deployment"]), (&"status".into(), &"web".into()), "{failure}");
+
+    system.repository.write("fleet/app.yaml", &sleeper("app", 1)).unwrap();
+    system.repository.commit("another deployment, which comes before the other by name").await.unwrap();
+    verdict(&system, "app", 2, Verdict::Converged).await;
+    let list = said(&system, &["status"], 0).await;
+    let line = |name: &str| list.lines().position(|line| line.starts_with(name)).expect(&list);
+    assert!(line("web") < line("app"), "worst first: {list}");
 }
 
 #[tokio::test]

@@ -59,6 +59,8 @@ rm $FOUND"#,
 complete -C (string join -- ' ' muster $argv) | string replace -r '\t.*' '' | sort -u | string join ' '"#,
     },
 ];
+/// The exit code of a watch whose time is over.
+const TIMED_OUT: i32 = 3;
 /// Longest time that a shell takes to complete a line.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -75,9 +77,13 @@ async fn people_name_deployments_and_devices_and_shells_complete_them() {
     assert!(device.contains("plant7/press-2"), "{device}");
     let why = said(&system, &["why", "gateway", "--device", "press-2"], 0).await;
     assert!(why.contains("plant7/press-2"), "{why}");
+    let watched = said(&system, &["watch", "gateway", "--name", "night", "--within", "1s"], TIMED_OUT).await;
+    assert!(watched.contains("gateway") && !watched.contains(GATEWAY), "{watched}");
     governed(&system).await;
     for words in [
-        &["changes", "--since", "0"][..],
+        &["groups", "ring", "--deployment", "gateway"][..],
+        &["subscription", "list"],
+        &["changes", "--since", "0"],
         &["device", "press-2"],
         &["why", "gateway"],
         &["devices"],
@@ -153,6 +159,7 @@ async fn published(system: &System) {
     let devices: Vec<DeviceKey> = DEVICES.iter().map(|key| key.parse().unwrap()).collect();
     write_devices(&system.repository, &devices).unwrap();
     system.repository.write("fleet/gateway.yaml", &gateway(86400)).unwrap();
+    system.repository.write("fleet/labels.yaml", "ring: stable\n").unwrap();
     system.repository.commit("the gateway everywhere").await.unwrap();
     system
         .eventually("the gateway is known by its name", async || {

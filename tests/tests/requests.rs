@@ -67,7 +67,7 @@ async fn an_unknown_key_of_any_request_is_refused_with_a_near_one() {
             .eventually(&format!("{subject} refuses '{wrong}'"), async || {
                 let asked = system.bus.request(&subject, request.clone(), PATIENCE);
                 let answer = asked.await.map_err(|error| error.to_string())?;
-                let ErrorReply { error } = serde_json::from_slice(&answer)
+                let ErrorReply { error, .. } = serde_json::from_slice(&answer)
                     .map_err(|_| format!("answered {:?}", serde_json::from_slice::<Value>(&answer)))?;
                 let is_refused = error.code == ErrorCode::BadRequest && error.message.contains(&words);
                 if is_refused && error.message.contains(&right) { Ok(()) } else { Err(error.message) }

@@ -349,3 +349,36 @@ async fn a_device_with_unmet_constraints_reports_them_and_another_runs_it() {
     let why = String::from_utf8_lossy(&why.stdout);
     assert!(why.contains("plant-a/press-2") && why.contains("DeviceNotEligible"), "{why}");
 }
+
+/// A deployment that agents with processes as their runtime cannot run.
+const CHART: &str = r#"id: chart
+metadata: {name: chart}
+spec:
+  applicationId: com-example-chart
+  deploymentProfile:
+    type: helm
+    components:
+      - name: main
+        properties: {repository: "oci://registry.example.com/chart", revision: 1.0.0}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_without_a_runtime_for_a_profile_reports_an_incident_and_runs_the_rest() {
+    let mut system = System::start().await;
+    let device = key("plant-a/press-1");
+    system.start_agent(&device, system.address(), &[]);
+    muster_simulator::repository::write_devices(&system.repository, std::slice::from_ref(&device)).unwrap();
+    system.repository.write("fleet/web.yaml", &sleeper("web", 1)).unwrap();
+    system.repository.write("fleet/chart.yaml", CHART).unwrap();
+    system.repository.commit("a chart for a device without a cluster").await.unwrap();
+    verdict(&system, "chart", 1, Verdict::Failing).await;
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    for words in [&["device", "plant-a/press-1"][..], &["why", "chart"]] {
+        let output = system.muster(words).await;
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(shown.contains("UnsupportedProfile") && shown.contains("helm"), "{shown}");
+    }
+    let device = system.hub.device(&device).await.unwrap();
+    let last = device.last_incident.unwrap();
+    assert_eq!((last.what.name(), device.device.refused), ("profileUnsupported", None));
+}

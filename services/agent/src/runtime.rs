@@ -38,8 +38,7 @@ pub const EXITS_WAITING_MAX: usize = 64;
 
 /// Codes of the errors that runtimes and the reconciler report: one word each, stable, for programs.
 pub mod code {
-    /// This agent's runtime does not run components of that type.
-    pub const UNSUPPORTED_PROFILE: &str = "UnsupportedProfile";
+    pub use muster_contract::incident::UNSUPPORTED_PROFILE;
     /// This agent's runtime cannot stop or restart a deployment without removing it.
     pub const UNSUPPORTED_OPERATION: &str = "UnsupportedOperation";
     /// The device does not meet the deployment's `deviceConstraints`.

@@ -109,12 +109,15 @@ Examples:
   muster audit --format json | jq .totals";
 
 const QUARANTINE_EXAMPLES: &str = "\
+Requeue by filters also asks the devices, or the one of --device, for all reports that they keep because there was no room.
+
 Examples:
   muster quarantine list
+  muster quarantine list --all           all of them, not only the newest 50
   muster quarantine list --device plant7/press-4
   muster quarantine show 4711            one report with its payload; the number is in the list
   muster quarantine requeue 4711 4712    after a fix: judge them again, as of when they came
-  muster quarantine requeue --all        after an upgrade: those, and what devices keep because there was no room
+  muster quarantine requeue --all        after an upgrade: all, and what devices keep
   muster quarantine drop --code oldEpoch --device plant7/press-4 --reason 'its double is switched off'
 
 Exit code 1: one of the reports stays where it is.";

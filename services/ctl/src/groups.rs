@@ -1,6 +1,6 @@
 //! `muster groups`: the fleet, or a deployment, by a label.
 
-use muster_contract::groups::{GroupQuery, LabelsAnswer};
+use muster_contract::groups::{GroupQuery, GroupsAnswer, LabelsAnswer};
 use muster_contract::history::Point;
 use muster_contract::near::near;
 use muster_contract::{DeploymentId, LabelKey, LabelValue};
@@ -8,6 +8,7 @@ use muster_contract::{DeploymentId, LabelKey, LabelValue};
 use crate::ask::{AskError, understood};
 use crate::config::GroupsArgs;
 use crate::error::CtlError;
+use crate::names::ShownNames;
 use crate::render;
 use crate::session::Session;
 use crate::suggestions::with_near_deployments;
@@ -44,7 +45,14 @@ pub(crate) async fn by_label(
         GroupQuery { label: Some(label.clone()), id: deployment.clone(), point, ..GroupQuery::default() };
     let frame = session.frame();
     match (session.hub.group_pages("groups", "groups", query).await, deployment) {
-        (Ok(answer), _) => session.show(&answer, |answer, _| render::groups::groups(answer, frame)),
+        (Ok(answer), deployment) => {
+            let names = ShownNames::of(session, &deployment).await;
+            session.show(&answer, |answer: &GroupsAnswer, _| {
+                let mut shown = answer.clone();
+                shown.deployment.iter_mut().for_each(|id| names.rename(id));
+                render::groups::groups(&shown, frame)
+            })
+        }
         (Err(error), Some(id)) if !is_of_label(&error, &label) => {
             Err(with_near_deployments(session, error, &id).await)
         }

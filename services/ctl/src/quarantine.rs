@@ -16,7 +16,7 @@ pub use muster_client::quarantine::{Judgements, List, Record, Settled};
 /// # Errors
 /// When nobody answers, or nobody has ever heard of the device.
 pub async fn list(session: &mut Session<'_>, args: ListArgs) -> Result<(), CtlError> {
-    let ListArgs { select, limit, settled } = args;
+    let (limit, ListArgs { select, settled, .. }) = (args.limit(), args);
     let list = client::list(&session.hub, &select.selection(), limit, settled).await?;
     if let Some(key) = list.device.as_ref().filter(|_| list.is_empty()) {
         suggestions::expect_known(session, key).await?;

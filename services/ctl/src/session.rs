@@ -32,7 +32,12 @@ pub struct Session<'a> {
 impl Session<'_> {
     /// The frame of an answer that is rendered now.
     pub fn frame(&self) -> Frame {
-        Frame { now: self.clock.now(), then: self.then, width: self.terminal.width() }
+        Frame {
+            now: self.clock.now(),
+            then: self.then,
+            width: self.terminal.width(),
+            lags: self.hub.lag().is_some(),
+        }
     }
 
     /// Whether a watch redraws the screen in place instead of adding lines.

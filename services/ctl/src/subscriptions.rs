@@ -1,9 +1,11 @@
 //! `muster subscription`: lists the subscriptions to notices, and ends some. [`crate::notices`] makes those of a watch.
 
-use muster_contract::notify::UnsubscribeRequest;
+use muster_contract::notify::{SubscriptionsAnswer, UnsubscribeRequest};
 
+use crate::ask::understood;
 use crate::config::SubscriptionCommand;
 use crate::error::CtlError;
+use crate::names::ShownNames;
 use crate::render;
 use crate::session::Session;
 
@@ -16,7 +18,12 @@ pub(crate) async fn run(session: &mut Session<'_>, command: SubscriptionCommand)
         SubscriptionCommand::List => {
             let answer = session.hub.subscriptions().await?;
             let frame = session.frame();
-            session.show(&answer, |answer, _| render::subscriptions::list(answer, frame))?;
+            let mut shown: SubscriptionsAnswer = understood(&answer)?;
+            let ids = shown.subscriptions.iter().filter_map(|line| line.subscription.id.as_ref());
+            let names = ShownNames::of(session, ids).await;
+            let ids = shown.subscriptions.iter_mut().filter_map(|line| line.subscription.id.as_mut());
+            ids.for_each(|id| names.rename(id));
+            session.show(&answer, |_: &SubscriptionsAnswer, _| render::subscriptions::list(&shown, frame))?;
         }
         SubscriptionCommand::End { names } => {
             for name in names {

@@ -134,8 +134,10 @@ impl ListScreen<'_> {
             match session.format {
                 Format::Json => session.terminal.print_json(&change.json())?,
                 Format::Table => {
-                    let now = session.clock.now();
-                    let line = render::watch::line(&change.id, change.view.as_ref(), now);
+                    let line = match &change.view {
+                        Some(view) => render::watch::line(&change.id, Some(view), session.clock.now()),
+                        None => render::watch::gone(&change.id, self.views.get(&change.id)),
+                    };
                     session.terminal.print(&line)?;
                 }
             }

@@ -380,9 +380,9 @@ fn is_trouble(fault: &Fault) -> bool {
 /// Prefixes a hub's error with the hub's name.
 fn of_hub(hub: &HubName, fault: Fault) -> Fault {
     match serde_json::from_slice(&fault.body) {
-        Ok(ErrorReply { error }) if !error.message.contains(&format!("the hub {hub}")) => {
+        Ok(ErrorReply { error, rollup }) if !error.message.contains(&format!("the hub {hub}")) => {
             let message = format!("at the hub {hub}: {}", error.message);
-            ErrorBody { message, ..error }.into()
+            ErrorReply { error: ErrorBody { message, ..error }, rollup }.into()
         }
         _ => fault,
     }

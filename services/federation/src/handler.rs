@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{AnswerKind, Bus, Call, EndpointSpec, Fault, ServiceSpec};
+use muster_bus::{AnswerKind, Bus, Call, EndpointSpec, Fault, ServiceSpec, with_lag};
 use muster_contract::groups::GroupQuery;
 use muster_contract::parts::HUBS_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, Query};
@@ -108,7 +108,7 @@ impl QueryHandler {
             Err(error) => (Err(error.into()), AnswerKind::Error),
         };
         self.metrics.queries.question(call.endpoint, if answer.is_ok() { kind } else { AnswerKind::Error });
-        answer.map(|answer| self.merged.marked(call.endpoint, answer))
+        with_lag(answer, call.endpoint, &self.merged.lag().unwrap_or_default())
     }
 
     async fn lines_of_all(&self, call: &Call) -> Result<Bytes, Fault> {
@@ -156,7 +156,7 @@ impl QueryHandler {
         let reply = bus.request(&subject, question, HUB_PATIENCE).await;
         let reply = reply.map_err(|error| not_now(format!("does not answer ({})", chain(&error))))?;
         if reply.starts_with(ERROR_BEGINS)
-            && let Ok(ErrorReply { error }) = serde_json::from_slice(&reply)
+            && let Ok(ErrorReply { error, .. }) = serde_json::from_slice(&reply)
         {
             // With the headers of an error, and the words of the hub.
             return Err(Fault { body: reply, ..Fault::from(error) });

@@ -393,7 +393,7 @@ fn site_view(site: &SiteId, value: &Bytes) -> Result<SiteView, serde_json::Error
 /// Reads an answer.
 fn parts(answer: &Bytes) -> Result<PartsAnswer, HubError> {
     serde_json::from_slice(answer).map_err(|error| match serde_json::from_slice::<ErrorReply>(answer) {
-        Ok(ErrorReply { error }) => HubError::Refused(error),
+        Ok(ErrorReply { error, .. }) => HubError::Refused(error),
         Err(_) => HubError::Garbled(error),
     })
 }

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use bytes::Bytes;
-use muster_contract::lag::{AnswerLag, RollupLag};
+use muster_contract::lag::RollupLag;
 use muster_contract::parts::PartsAnswer;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::SiteView;
@@ -89,14 +88,6 @@ impl Merged {
             Some(lag) => _ = now.lags.insert(hub.clone(), lag),
             None => _ = now.lags.remove(hub),
         }
-    }
-
-    /// An answer of an endpoint with the lag that stands between it and the LEDGERs of the hubs. One that has a lag already is of a
-    /// single hub.
-    pub fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes {
-        let Some(lag) = self.lag() else { return answer };
-        let is_marked = serde_json::from_slice::<AnswerLag>(&answer).is_ok_and(|said| said.lag().is_some());
-        if is_marked { answer } else { lag.mark(endpoint, &answer).into() }
     }
 
     /// The lag of the sums behind the hubs' LEDGERs: the sum of the facts and the earliest times over the hubs

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_bus::{Fault, Requester};
+use muster_contract::lag::RollupLag;
 use muster_contract::notify::{
     ContentQuery, HubPosition, MissedQuery, NOTICE_TARGETS_MAX, Notice, NoticeContent, NoticeEvent,
     Subscription, SubscriptionRecord,
@@ -300,7 +301,7 @@ impl NoticeSource for HubsSource {
         missed::answer(self, request, stored).await
     }
 
-    fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes {
-        self.merged.marked(endpoint, answer)
+    fn lag(&self) -> RollupLag {
+        self.merged.lag().unwrap_or_default()
     }
 }

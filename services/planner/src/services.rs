@@ -152,7 +152,7 @@ impl<R: Requests> Services<R> {
         // A page of targets is long: it is read once.
         let refusal = has_error_first(&reply).then(|| serde_json::from_slice::<ErrorReply>(&reply));
         match refusal {
-            Some(Ok(ErrorReply { error: body })) => Err(PlannerError::Refused { subject, body }),
+            Some(Ok(ErrorReply { error: body, .. })) => Err(PlannerError::Refused { subject, body }),
             Some(Err(_)) | None => serde_json::from_slice(&reply).map_err(unreadable),
         }
     }

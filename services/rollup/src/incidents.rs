@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Call, Delivery, EndpointSpec, Fault, ReadError, ServiceSpec, Start};
+use muster_bus::{Bus, Call, Delivery, EndpointSpec, Fault, ReadError, ServiceSpec, Start, with_lag};
 use muster_contract::incident::{HUB_INCIDENT_SHOWN_SECONDS, HubIncident, Incident, IncidentsAnswer};
 use muster_contract::question::read_query;
 use muster_contract::subjects::{LedgerSubject, QUERY_PREFIX, stream};
@@ -128,18 +128,18 @@ impl HubIncidents {
         };
         let bus = self.bus.clone();
         let handler = move |call: Call| {
-            let answer = read_query(call.endpoint, &call.payload).map(|_| self.answer(call.endpoint));
-            async move { answer.map_err(Fault::from) }
+            let answer = read_query(call.endpoint, &call.payload).map(|_| self.answer());
+            let answer = with_lag(answer.map_err(Fault::from), call.endpoint, &self.lag.now());
+            async move { answer }
         };
         bus.offer(spec, handler, || offered.release(), stop).await;
     }
 
-    fn answer(&self, endpoint: &str) -> Bytes {
+    fn answer(&self) -> Bytes {
         let as_of = self.projection.read(|now| now.fleet.as_of());
         let incidents = self.known().shown(self.clock.now());
         // Cannot fail: the answer is an object with string keys.
-        let answer = serde_json::to_vec(&IncidentsAnswer { as_of, incidents }).unwrap_or_default();
-        self.lag.mark(endpoint, answer.into())
+        serde_json::to_vec(&IncidentsAnswer { as_of, incidents }).unwrap_or_default().into()
     }
 }
 

@@ -4,7 +4,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use muster_contract::Timestamp;
 use muster_contract::lag::{Lagging, RollupLag};
 use tokio::time::Instant;
@@ -90,12 +89,6 @@ impl LagState {
         } else {
             _ = inner.unrecorded_since.get_or_insert(at);
         }
-    }
-
-    /// The answer of an endpoint with the current lag added; unchanged where there is none.
-    pub fn mark(&self, endpoint: &str, answer: Bytes) -> Bytes {
-        let lag = self.now();
-        if lag.is_none() { answer } else { lag.mark(endpoint, &answer).into() }
     }
 
     /// The current lag.

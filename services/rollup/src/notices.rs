@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_bus::{Bus, Requester};
+use muster_contract::lag::RollupLag;
 use muster_contract::notify::{
     ContentQuery, MissedQuery, NOTICE_TARGETS_MAX, Notice, NoticeContent, NoticeEvent, NoticeOmitted,
     Subscription, SubscriptionRecord,
@@ -135,8 +136,8 @@ impl NoticeSource for ProjectionSource {
         missed::answer(&self.rebuilds, request, stored, read_to, requester).await
     }
 
-    fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes {
-        self.lag.mark(endpoint, answer)
+    fn lag(&self) -> RollupLag {
+        self.lag.now()
     }
 }
 

@@ -15,7 +15,7 @@ mod status;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_bus::{AnswerKind, Bus, Call, EndpointSpec, Fault, ServiceSpec};
+use muster_bus::{AnswerKind, Bus, Call, EndpointSpec, Fault, ServiceSpec, with_lag};
 use muster_contract::query::ErrorBody;
 use muster_contract::question::{checked_limit, fitting, point_of, read_query};
 use muster_contract::subjects::QUERY_PREFIX;
@@ -106,11 +106,8 @@ impl QueryHandler {
         };
         let kind = if answer.is_ok() { AnswerKind::Answer } else { AnswerKind::Error };
         self.metrics.queries.question(call.endpoint, kind);
-        answer.map(|answer| self.marked(call.endpoint, answer)).map_err(Fault::from)
-    }
-
-    fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes {
-        self.lag.as_ref().map_or(answer.clone(), |lag| lag.mark(endpoint, answer))
+        let lag = self.lag.as_ref().map(|lag| lag.now()).unwrap_or_default();
+        with_lag(answer.map_err(Fault::from), call.endpoint, &lag)
     }
 
     /// The responder for questions about actions.

@@ -123,7 +123,7 @@ impl Hub {
             .request(&subject, question.into(), TIMEOUT)
             .await
             .map_err(|source| HubError::Silent { endpoint, source })?;
-        if let Ok(ErrorReply { error }) = serde_json::from_slice(&answer) {
+        if let Ok(ErrorReply { error, .. }) = serde_json::from_slice(&answer) {
             return Err(HubError::Refused { endpoint, message: error.message });
         }
         serde_json::from_slice(&answer).map_err(garbled)

@@ -88,8 +88,10 @@ async fn ask(bus: &Bus, request: &IncidentRequest) -> Result<Result<IncidentAnsw
     let payload = Bytes::from(serde_json::to_vec(request).unwrap_or_default());
     let answer = bus.request(REQUEST_INCIDENT, payload, ANSWER_WITHIN).await?;
     match serde_json::from_slice(&answer) {
-        Ok(ErrorReply { error }) if error.code == ErrorCode::BadRequest => Ok(Err(Refused(error.message))),
-        Ok(ErrorReply { error }) => Err(error.message.into()),
+        Ok(ErrorReply { error, .. }) if error.code == ErrorCode::BadRequest => {
+            Ok(Err(Refused(error.message)))
+        }
+        Ok(ErrorReply { error, .. }) => Err(error.message.into()),
         Err(_) => Ok(Ok(serde_json::from_slice(&answer)?)),
     }
 }

@@ -86,7 +86,7 @@ pub use replay::{Replay, Start};
 pub use request::RequestError;
 pub use responder::{Question, Questions, Responder};
 pub use serve::{Call, ServeError, Serving};
-pub use service_spec::{EndpointSpec, Fault, ServiceSpec};
+pub use service_spec::{EndpointSpec, Fault, ServiceSpec, with_lag};
 pub use snapshot::{SnapshotError, SnapshotHead, SnapshotReader, SnapshotWriter};
 pub use upgrade::StreamShape;
 pub use view_writer::{

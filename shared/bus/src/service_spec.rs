@@ -1,6 +1,7 @@
 //! The description of a service under the NATS service API, and of a refusal that it answers.
 
 use bytes::Bytes;
+use muster_contract::lag::{AnswerLag, RollupLag};
 use muster_contract::query::{ErrorBody, ErrorReply};
 
 /// Longest message in an error header; the body has all of it.
@@ -39,13 +40,44 @@ pub struct Fault {
     pub body: Bytes,
 }
 
-impl From<ErrorBody> for Fault {
+impl From<ErrorReply> for Fault {
     /// The refusal with its whole message in the body, and the beginning of it in the header.
-    fn from(error: ErrorBody) -> Self {
+    fn from(reply: ErrorReply) -> Self {
+        let error = &reply.error;
         let (code, message) = (error.code.number(), error.message.chars().take(HEADER_CHARS_MAX).collect());
-        // Cannot fail: the reply is an object of two texts.
-        let body = serde_json::to_vec(&ErrorReply { error }).unwrap_or_default();
+        // Cannot fail: the reply is an object of texts and numbers.
+        let body = serde_json::to_vec(&reply).unwrap_or_default();
         Self { code, message, body: body.into() }
+    }
+}
+
+impl From<ErrorBody> for Fault {
+    fn from(error: ErrorBody) -> Self {
+        ErrorReply::from(error).into()
+    }
+}
+
+/// The reply of an endpoint with the lag that stands between it and LEDGER. A reply that names a lag keeps it: it is of another
+/// rollup.
+///
+/// # Errors
+/// The refusal, whose message names the lag too: what is not found may be in a fact that is not read yet.
+pub fn with_lag(reply: Result<Bytes, Fault>, endpoint: &str, lag: &RollupLag) -> Result<Bytes, Fault> {
+    if lag.is_none() {
+        return reply;
+    }
+    let has_lag =
+        |answer: &[u8]| serde_json::from_slice::<AnswerLag>(answer).is_ok_and(|said| said.lag().is_some());
+    match reply {
+        Ok(answer) if has_lag(&answer) => Ok(answer),
+        Ok(answer) => Ok(lag.mark(endpoint, &answer).into()),
+        Err(fault) => Err(match serde_json::from_slice(&fault.body) {
+            Ok(ErrorReply { error, rollup: None }) => {
+                let message = format!("{}; {lag}", error.message);
+                ErrorReply { error: ErrorBody { message, ..error }, rollup: Some(*lag) }.into()
+            }
+            _ => fault,
+        }),
     }
 }
 

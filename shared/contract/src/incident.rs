@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
 use crate::desired_refusal::DesiredRefusal;
-use crate::ids::{DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
+use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
 use crate::limits::ERROR_MESSAGE_BYTES_MAX;
 use crate::ranges::SeqRanges;
 use crate::version::{ApiVersion, kind};
@@ -101,6 +101,16 @@ pub enum IncidentKind {
     RetiredButAlive {
         /// The generation that retired it.
         generation: Generation,
+    },
+    /// The device cannot run a deployment of its desired state, because its agent has no runtime for the profile. The others stay in
+    /// force.
+    ProfileUnsupported {
+        /// The deployment.
+        deployment: DeploymentId,
+        /// The generation that the report names.
+        generation: Generation,
+        /// The device's own words.
+        message: String,
     },
     /// The device refused its desired state: the one that it accepted last stays in force.
     DesiredRefused(DesiredRefusal),
@@ -240,6 +250,9 @@ pub enum ForeignView {
     Missing,
 }
 
+/// The code of the error with which an agent reports a deployment whose profile it has no runtime for.
+pub const UNSUPPORTED_PROFILE: &str = "UnsupportedProfile";
+
 impl IncidentKind {
     /// Whether a service has ingest record it by a request. Ingest finds the others itself, in what devices send, and those of
     /// tokens as well.
@@ -272,6 +285,7 @@ impl IncidentKind {
             Self::Gap { .. } => "gap",
             Self::GapClosed { .. } => "gapClosed",
             Self::RetiredButAlive { .. } => "retiredButAlive",
+            Self::ProfileUnsupported { .. } => "profileUnsupported",
             Self::DesiredRefused(_) => "desiredRefused",
             Self::DesiredAccepted { .. } => "desiredAccepted",
             Self::ForeignDocument { .. } => "foreignDocument",

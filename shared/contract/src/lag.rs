@@ -1,6 +1,8 @@
 //! How far an answer of the query service may be behind LEDGER. A rollup that has read LEDGER to its end adds nothing to its
 //! answers; any other adds the reason why the answer may be out of date.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -85,6 +87,20 @@ impl RollupLag {
         let separator: &[u8] = if object.ends_with(b"{") { b"" } else { b"," };
         let name: &[u8] = if endpoint == STATUS { b"\"rollupLag\":" } else { b"\"rollup\":" };
         [object, separator, name, &lag, b"}"].concat()
+    }
+}
+
+impl fmt::Display for RollupLag {
+    /// For a refusal: `muster-rollup has not read 7 facts of LEDGER since 2026-11-24T08:00:00Z`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lagging = self.lagging.map(|Lagging { facts, since }| {
+            format!("muster-rollup has not read {facts} facts of LEDGER since {since}")
+        });
+        let cut_off = self.cut_off_since.map(|at| format!("muster-rollup is cut off from LEDGER since {at}"));
+        let unrecorded =
+            self.unrecorded_since.map(|at| format!("LEDGER stores no facts about the hub since {at}"));
+        let causes: Vec<_> = [lagging, cut_off, unrecorded].into_iter().flatten().collect();
+        f.write_str(&causes.join("; "))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A view is a pure function of LEDGER up to `asOf.ledgerSeq`. Buckets of zero are left out; what is there adds up.
 
+mod bounds;
 mod retried;
 mod words;
 
@@ -19,6 +20,7 @@ use crate::retry::RetrySummary;
 use crate::state::State;
 use crate::version::{ApiVersion, kind};
 
+pub use bounds::{Bounds, Complete};
 pub use retried::Retried;
 
 /// Up to where a view has read.
@@ -254,28 +256,6 @@ const _: () = {
     assert!(at == Verdict::Converged as usize + 1, "Verdict::ALL lists every verdict, Converged last");
     assert!(listed + 1 == 1 << at, "Verdict::WORST_FIRST lists every verdict");
 };
-
-/// The bounds of the truth.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Bounds {
-    /// Devices installed for the current target, fresh and known.
-    pub lo: u64,
-    /// Targets without those that are heard and known to have failed: what failed before it fell silent may have recovered
-    /// since.
-    pub hi: u64,
-}
-
-/// How much is known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Complete {
-    /// Devices whose standing is known.
-    pub devices: u64,
-    /// The total.
-    pub of: u64,
-    /// Reports that exist and are not in.
-    pub missing_reports: u64,
-}
 
 /// The code of an error that has none, and of a failure without an error.
 pub const UNSPECIFIED: &str = "unspecified";

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_bus::{
     Bus, Call, EndpointSpec, Fault, NoticeEntry, PublishError, PublishErrorKind, ReadError, Requester,
-    ServiceSpec,
+    ServiceSpec, with_lag,
 };
 use muster_contract::SubscriptionName;
 use muster_contract::decode::{self, to_bytes};
@@ -94,7 +94,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
             let subscriptions = self.clone();
             async move {
                 let answer = subscriptions.answer(call.endpoint, &call.payload, &call.requester).await;
-                answer.map(|answer| subscriptions.source.marked(call.endpoint, answer)).map_err(Fault::from)
+                with_lag(answer.map_err(Fault::from), call.endpoint, &subscriptions.source.lag())
             }
         };
         let endpoint = |name| EndpointSpec { name, subject: format!("{NOTIFY_PREFIX}.{name}") };

@@ -6,6 +6,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 use muster_bus::Requester;
+use muster_contract::lag::RollupLag;
 use muster_contract::notify::{
     ContentQuery, HubPosition, MissedQuery, Notice, NoticeContent, Subscription, SubscriptionRecord,
 };
@@ -84,6 +85,6 @@ pub trait NoticeSource: Debug + Send + Sync + 'static {
         requester: Requester,
     ) -> impl Future<Output = Result<Bytes, ErrorBody>> + Send;
 
-    /// The answer of an endpoint with what stands between it and LEDGER; unchanged if nothing does.
-    fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes;
+    /// The lag that stands between the answers and LEDGER.
+    fn lag(&self) -> RollupLag;
 }

@@ -85,6 +85,7 @@ async fn unheard_in_time(system: &System, device: &DeviceKey, since: Instant) {
     loop {
         let view = view(system).await;
         if view["hub"]["unheard"][0]["partition"] == partition && view["verdict"] != "converged" {
+            println!("shown after {:.1} s", since.elapsed().as_secs_f64());
             break;
         }
         assert!(

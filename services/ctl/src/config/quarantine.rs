@@ -36,10 +36,20 @@ pub struct ListArgs {
     pub select: SelectArgs,
     /// How many at most, from 1 to 100000
     #[arg(long, default_value = "50", value_name = "N", value_parser = limit)]
-    pub limit: usize,
+    limit: usize,
+    /// All of them, up to 100000
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
     /// Also the records of reports that were accepted, dropped or have expired
     #[arg(long)]
     pub settled: bool,
+}
+
+impl ListArgs {
+    /// How many reports are listed at most.
+    pub const fn limit(&self) -> usize {
+        if self.all { LIST_MAX } else { self.limit }
+    }
 }
 
 /// `muster quarantine requeue` and `drop`

@@ -9,7 +9,7 @@ use muster_contract::status::TargetStatus;
 use muster_contract::view::{DeploymentView, ErrorCount, Retried, Split};
 
 use super::colour::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
-use super::doubt::{by_freshness, dark_deployments, footer, not_known, watermark};
+use super::doubt::{by_freshness, dark_deployments, footer, watermark};
 use super::format::{age, as_of, clean, counts, excerpt, freshness_since, percent, plural, span, states};
 use super::frame::Frame;
 use super::legend;
@@ -29,7 +29,7 @@ pub fn list(answer: &DeploymentsAnswer, query: &Query, frame: impl Into<Frame>) 
     let dark = dark_deployments(answer.deployments.iter());
     let scope = if sites.is_empty() { String::new() } else { format!("Counted at {sites} alone.\n") };
     let legend = legend::deployments(&answer.deployments.iter());
-    format!("{rows}\n{legend}{silent}{dark}{}; {position}.\n{scope}", footer(&answer.deployments))
+    format!("{rows}\n{legend}{silent}{dark}{}; {position}.\n{scope}", footer(&answer.deployments, frame.lags))
 }
 
 /// The filters of the list in words: `failing or overdue with error E-DISK at plant7`.
@@ -95,7 +95,7 @@ pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>, now: Timest
             counts(&view.counts).into(),
             Cell::marked(heard.stale, UNSURE),
             Cell::marked(heard.never, UNSURE),
-            Cell::marked(not_known(view), UNSURE),
+            Cell::marked(view.complete.not_known(), UNSURE),
             Cell::marked(view.overdue, BAD),
             Cell::count(view.leaving),
             view.changed_at.map_or_else(|| "-".into(), |at| age(now, at).into()),

@@ -6,8 +6,8 @@ use muster_contract::view::{Complete, Counts, DeploymentView, Split};
 use super::colour::{UNSURE, styled};
 use super::format::{grouped, plural};
 
-/// How much of a list is not known or not fresh, with its base.
-pub fn footer<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> String {
+/// How much of a list is not known or not fresh, with its base. Where the rollup lags, nothing is called fresh.
+pub fn footer<'a>(views: impl IntoIterator<Item = &'a DeploymentView>, lags: bool) -> String {
     let (mut deployments, mut doubt) = (0, UncertainTargets::default());
     for view in views {
         deployments += 1;
@@ -16,6 +16,7 @@ pub fn footer<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> String
     let size = format!("{}, {}", plural(deployments, "deployment"), plural(doubt.targets, "target"));
     match (doubt.targets, doubt.words()) {
         (0, _) => size,
+        (_, None) if lags => format!("{size}, as muster-rollup last read LEDGER"),
         (_, None) => format!("{size}, all known and fresh"),
         (_, Some(words)) => format!("{size}: {words}"),
     }
@@ -64,7 +65,7 @@ impl UncertainTargets {
     pub fn add(&mut self, view: &DeploymentView) {
         let heard = by_freshness(&view.counts);
         self.targets += view.targets;
-        self.unknown += not_known(view);
+        self.unknown += view.complete.not_known();
         self.stale += heard.stale;
         self.never += heard.never;
     }
@@ -105,9 +106,4 @@ const fn sum(one: Split, other: Split) -> Split {
         stale: one.stale.saturating_add(other.stale),
         never: one.never.saturating_add(other.never),
     }
-}
-
-/// Targets whose standing is not known.
-pub const fn not_known(view: &DeploymentView) -> u64 {
-    view.complete.of.saturating_sub(view.complete.devices)
 }

@@ -1,4 +1,5 @@
-//! The frame of a rendered answer: the time at which a person sees it, and the width of the terminal.
+//! The frame of a rendered answer: the time at which a person sees it, the width of the terminal, and whether the answer may be
+//! old.
 
 use muster_contract::Timestamp;
 
@@ -11,11 +12,13 @@ pub struct Frame {
     pub then: Option<Timestamp>,
     /// Columns of the terminal; none where the text goes to no terminal and nothing is to be cut.
     pub width: Option<usize>,
+    /// The rollup lags behind LEDGER, so nothing is called fresh.
+    pub lags: bool,
 }
 
 impl From<Timestamp> for Frame {
     fn from(now: Timestamp) -> Self {
-        Self { now, then: None, width: None }
+        Self { now, then: None, width: None, lags: false }
     }
 }
 

@@ -62,7 +62,6 @@ pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
 /// The cells of a part of the fleet.
 pub(super) fn row(name: &str, part: &StandingPart) -> [Cell; 10] {
     let heard = by_freshness(&part.counts);
-    let not_known = part.complete.of - part.complete.devices.min(part.complete.of);
     [
         name.into(),
         Cell::styled(part.verdict.as_str(), colour::verdict(part.verdict)),
@@ -71,7 +70,7 @@ pub(super) fn row(name: &str, part: &StandingPart) -> [Cell; 10] {
         counts(&part.counts).into(),
         Cell::marked(heard.stale, UNSURE),
         Cell::marked(heard.never, UNSURE),
-        Cell::marked(not_known, UNSURE),
+        Cell::marked(part.complete.not_known(), UNSURE),
         Cell::marked(part.overdue, BAD),
         Cell::count(part.leaving),
     ]

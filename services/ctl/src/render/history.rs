@@ -99,8 +99,7 @@ fn sides(from: &DiffSide, to: &DiffSide) -> Table {
     }
     row("converged at least".to_owned(), from.converged.lo, to.converged.lo);
     row("converged at most".to_owned(), from.converged.hi, to.converged.hi);
-    let unknown = |side: &DiffSide| side.complete.of.saturating_sub(side.complete.devices);
-    row("not known".to_owned(), unknown(from), unknown(to));
+    row("not known".to_owned(), from.complete.not_known(), to.complete.not_known());
     row("reports missing".to_owned(), from.complete.missing_reports, to.complete.missing_reports);
     row("overdue".to_owned(), from.overdue, to.overdue);
     row("leaving".to_owned(), from.leaving, to.leaving);

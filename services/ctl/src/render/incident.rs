@@ -33,6 +33,9 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         IncidentKind::RetiredButAlive { generation } => {
             format!("retired in generation {generation}, but alive")
         }
+        IncidentKind::ProfileUnsupported { deployment, generation, message } => {
+            format!("it cannot run {deployment} of generation {generation}: {}", clean(message))
+        }
         IncidentKind::DesiredRefused(refusal) => {
             format!("it refused {}: {}", refusal.refused(), clean(&refusal.message))
         }
@@ -59,10 +62,7 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
              `muster restore` says what can be rebuilt"
         ),
         IncidentKind::ConnectionsExceeded { name, connections, limit, disconnected, .. } => {
-            let name = clean(name);
-            format!(
-                "{connections} connections with the key of {name}, which may have {limit}; {disconnected} ended"
-            )
+            connections_exceeded(name, *connections, *limit, *disconnected)
         }
         IncidentKind::TokenEnding { ends_at, .. } => {
             format!(
@@ -76,6 +76,13 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         IncidentKind::QuarantineFull { bound, limit } => quarantine_full(*bound, *limit),
     };
     format!("{what}, {}", age(now, incident.at))
+}
+
+fn connections_exceeded(name: &str, connections: u64, limit: u64, ended: u64) -> String {
+    format!(
+        "{connections} connections with the key of {}, which may have {limit}; {ended} ended",
+        clean(name)
+    )
 }
 
 fn quarantine_full(bound: QuarantineBound, limit: u64) -> String {

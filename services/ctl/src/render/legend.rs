@@ -10,7 +10,6 @@ use muster_contract::view::{Bounds, DeploymentView};
 use muster_contract::why::Evidence;
 
 use super::colour::{DIM, styled};
-use super::doubt::not_known;
 
 /// A line `CODE: words; CODE: words`; empty if no code is shown.
 pub(super) fn line<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
@@ -31,7 +30,7 @@ struct StandingRow {
 pub(super) fn deployments<'a>(views: &(impl Iterator<Item = &'a DeploymentView> + Clone)) -> String {
     standings(&views.clone().map(|view| StandingRow {
         converged: view.converged,
-        not_known: not_known(view),
+        not_known: view.complete.not_known(),
         overdue: view.overdue,
         leaving: view.leaving,
     }))
@@ -41,7 +40,7 @@ pub(super) fn deployments<'a>(views: &(impl Iterator<Item = &'a DeploymentView> 
 pub(super) fn parts<'a>(parts: &(impl Iterator<Item = &'a StandingPart> + Clone)) -> String {
     standings(&parts.clone().map(|part| StandingRow {
         converged: part.converged,
-        not_known: part.complete.of.saturating_sub(part.complete.devices),
+        not_known: part.complete.not_known(),
         overdue: part.overdue,
         leaving: part.leaving,
     }))
@@ -65,11 +64,11 @@ fn standings(rows: &(impl Iterator<Item = StandingRow> + Clone)) -> String {
 /// The legend of a table of facts.
 pub(super) fn facts<'a>(mut facts: impl Iterator<Item = &'a Evidence>) -> String {
     let entries = [
-        (true, "LEDGER", "the number of the fact in the stream LEDGER"),
+        (true, "LEDGER", "the sequence of the fact in the stream LEDGER"),
         (
             facts.any(|fact| fact.seq.is_some()),
             "REPORT a/b",
-            "the device's report b of epoch a, which is the life of its outbox",
+            "report number b of epoch a; a device that loses its outbox begins another epoch",
         ),
     ];
     line(shown(entries))

@@ -26,7 +26,7 @@ pub fn screen<'a>(
     let unheard: BTreeSet<_> = views.clone().flat_map(|view| view.hub.unheard.iter().cloned()).collect();
     let deaf = hearing::lines(&HubHearing::of(unheard.into_iter().collect()), frame.now);
     let legend = legend::deployments(&views);
-    format!("{deaf}{rows}\n{legend}{dark}{}{position}.\n", footer(views))
+    format!("{deaf}{rows}\n{legend}{dark}{}{position}.\n", footer(views, frame.lags))
 }
 
 /// Nothing to show yet.
@@ -37,15 +37,23 @@ pub fn nothing(id: Option<&DeploymentId>) -> String {
     }
 }
 
+/// A deployment that is gone, with the last view of it if there was one.
+pub fn gone(id: &DeploymentId, last: Option<&DeploymentView>) -> String {
+    format!("{}  {}\n", heading(id, last), styled(DIM, "gone"))
+}
+
+/// The name of a deployment: with the id after it, if that is a UUID.
+fn heading(id: &DeploymentId, view: Option<&DeploymentView>) -> String {
+    match view.map(|view| clean(&view.deployment_name)) {
+        Some(name) if id.is_uuid() && !name.is_empty() => format!("{} ({id})", styled(BOLD, &name)),
+        _ => styled(BOLD, id.as_str()),
+    }
+}
+
 /// One change: `web  failing  2-5 of 6 converged: 1 failed, …, 1 of 6 not known; as of ledger 4711, 3s ago`.
 pub fn line(id: &DeploymentId, view: Option<&DeploymentView>, now: Timestamp) -> String {
-    let Some(view) = view else {
-        return format!("{}  {}\n", styled(BOLD, id.as_str()), styled(DIM, "gone"));
-    };
-    let name = match clean(&view.deployment_name) {
-        name if id.is_uuid() && !name.is_empty() => format!("{} ({id})", styled(BOLD, &name)),
-        _ => styled(BOLD, id.as_str()),
-    };
+    let Some(view) = view else { return gone(id, None) };
+    let name = heading(id, Some(view));
     let verdict = styled(colour::verdict(view.verdict), view.verdict.as_str());
     let mut doubt = UncertainTargets::default();
     doubt.add(view);

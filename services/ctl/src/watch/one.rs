@@ -18,6 +18,7 @@ use super::silence::Silence;
 use crate::ask::AskError;
 use crate::config::WatchArgs;
 use crate::error::CtlError;
+use crate::names::ShownNames;
 use crate::notices::{Notices, Read, is_last};
 use crate::session::Session;
 
@@ -46,7 +47,9 @@ pub(super) async fn run(
     let over = args.within.map(|within| Instant::now() + within);
     let silence = Silence::new(session.hub.address().to_owned());
     let mut hub = HubCheck::new(deployment.clone());
-    let mut screen = WatchScreen::new(deployment, is_there && !notices.is_told(), silence);
+    let names = ShownNames::of(session, [&deployment]).await;
+    let mut screen =
+        WatchScreen::new(names.shown(&deployment).clone(), is_there && !notices.is_told(), silence);
     if let Some(known) = notices.known().await? {
         screen.know(&known);
         if goal.is_met(screen.verdict, screen.as_of) && hub.vouches(session, screen.verdict).await {

@@ -22,6 +22,7 @@ const RECENT_MAX: usize = 12;
 
 /// The newest known state, and the part of it that the screen shows.
 pub(super) struct WatchScreen {
+    /// The deployment; its name if its id is a UUID.
     deployment: DeploymentId,
     /// The last verdict; none while it is not there.
     pub(super) verdict: Option<Verdict>,
@@ -60,7 +61,7 @@ impl WatchScreen {
         }
     }
 
-    /// Applies news from outside the notices. True if the awaited condition holds.
+    /// Applies what other events than notices changed. True if the awaited condition holds.
     pub(super) fn learn(
         &mut self,
         session: &mut Session<'_>,

@@ -384,7 +384,7 @@ fn moment_before(now: Timestamp, span: Duration) -> Timestamp {
 }
 
 async fn refuse(question: Question, code: ErrorCode, message: String) {
-    question.answer(serialised(&ErrorReply { error: ErrorBody { code, message } })).await;
+    question.answer(serialised(&ErrorReply::from(ErrorBody { code, message }))).await;
 }
 
 /// Serialises an answer, which cannot fail.

@@ -3,11 +3,22 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::lag::RollupLag;
+
 /// The refusal of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorReply {
     /// The error.
     pub error: ErrorBody,
+    /// The lag of the rollup that refuses, which its message names too; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollup: Option<RollupLag>,
+}
+
+impl From<ErrorBody> for ErrorReply {
+    fn from(error: ErrorBody) -> Self {
+        Self { error, rollup: None }
+    }
 }
 
 /// A code for programs and a sentence for people.

@@ -13,10 +13,11 @@
 //! | scattered, unreadable, against a rule, too large as a fact | quarantine |
 
 use muster_contract::fact::{DeviceFact, Fact, Incident, IncidentKind, StatusFact};
+use muster_contract::incident::UNSUPPORTED_PROFILE;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::report::Report;
 use muster_contract::subjects::{LedgerSubject, Origin};
-use muster_contract::{DeviceKey, Epoch, Refusal, Seq, Timestamp};
+use muster_contract::{DeviceKey, Epoch, Refusal, Seq, State, Timestamp};
 
 use super::message::{IncomingMessage, IncomingReport, Outcome};
 use super::reject::OldEpochReport;
@@ -156,6 +157,13 @@ impl IntakeState {
             );
         }
         self.check_clock(index, key, number, observed_at, stored_at);
+        if let Fact::Status(fact) = &fact
+            && !is_amended
+            && !is_late
+            && let Some(what) = self.unsupported_profile(index, fact)
+        {
+            self.publish_incident(index, key, what, stored_at);
+        }
         // Before the fact: once LEDGER has it, the number is no longer in quarantine.
         forks.into_iter().for_each(|fork| self.publish_fork(index, key, fork, false, stored_at));
         // Readers recognise the fact by its number.
@@ -192,6 +200,19 @@ impl IntakeState {
                 ReportFact { subject, fact: Fact::Device(fact), is_late: false }
             }
         }
+    }
+
+    /// The incident of a report that a device has no runtime for the profile of its target; none if the report before says so.
+    fn unsupported_profile(&self, index: usize, fact: &StatusFact) -> Option<IncidentKind> {
+        let error = fact.status.error.as_ref().filter(|error| error.code == UNSUPPORTED_PROFILE)?;
+        let before = self.devices[index].latest().progress(&fact.deployment);
+        let is_known =
+            before.is_some_and(|before| before.state == State::Failed && before.digest == fact.digest);
+        (!is_known).then(|| IncidentKind::ProfileUnsupported {
+            deployment: fact.deployment.clone(),
+            generation: fact.generation,
+            message: error.message.clone(),
+        })
     }
 
     fn check_clock(

@@ -91,6 +91,9 @@ pub(super) fn incident(key: &DeviceKey, what: &IncidentKind) -> String {
         }
         IncidentKind::GapClosed { epoch, through } => format!("gap-closed.{epoch}.{through}"),
         IncidentKind::RetiredButAlive { generation } => format!("retired-but-alive.{generation}"),
+        IncidentKind::ProfileUnsupported { deployment, generation, .. } => {
+            format!("profile-unsupported.{deployment}.{generation}")
+        }
         IncidentKind::DesiredRefused(refusal) => {
             let generation = refusal.generation.map_or(0, Generation::get);
             let since = refusal.since.as_millisecond();

@@ -444,8 +444,9 @@ impl DeviceLedgerState {
             IncidentKind::DesiredAccepted { .. } => self.desired_refusal = None,
             IncidentKind::TokenEnding { ends_at, .. } => self.apply_token(*ends_at, false, published_at),
             IncidentKind::TokenRenewed { ends_at } => self.apply_token(*ends_at, true, published_at),
-            // Services request these; they say nothing about a device's account.
-            IncidentKind::ForeignDocument { .. }
+            // These say nothing about a device's account: services request them, but the first, which its report's fact repeats.
+            IncidentKind::ProfileUnsupported { .. }
+            | IncidentKind::ForeignDocument { .. }
             | IncidentKind::ForeignView { .. }
             | IncidentKind::LedgerReplaced { .. }
             | IncidentKind::ConnectionsExceeded { .. }

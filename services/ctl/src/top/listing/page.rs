@@ -26,7 +26,7 @@ pub(super) fn page(
     width: usize,
     now: Timestamp,
 ) -> Listing {
-    let frame = Frame { now, then: None, width: Some(width) };
+    let frame = Frame { width: Some(width), ..Frame::from(now) };
     known(content, now, |content| match content {
         Content::Deployment(answer) => deployment(&answer.0, &answer.1, filter, frame),
         Content::Why(answer) => {

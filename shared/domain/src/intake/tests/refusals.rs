@@ -1,6 +1,7 @@
 //! A device that refuses its desired state: one incident for each refusal and one for its end, over any death of ingest, and no
 //! more of them than LEDGER can bear.
 
+use muster_contract::incident::UNSUPPORTED_PROFILE;
 use muster_contract::limits::{DESIRED_REFUSALS_PER_HOUR, REASSERT_AFTER};
 use proptest::prelude::*;
 
@@ -180,4 +181,27 @@ proptest! {
         }
         prop_assert_eq!(hub.refusals(), wanted);
     }
+}
+
+#[test]
+fn a_profile_without_a_runtime_is_one_incident_for_each_content() {
+    let mut hub = Hub::new();
+    let refused = |seq: u64, generation: u64, content: char| {
+        let report = with(status(1, seq, seq), "generation", json!(generation));
+        let report = with(report, "digest", json!(format!("sha256:{}", content.to_string().repeat(64))));
+        let error = json!({ "code": UNSUPPORTED_PROFILE, "source": "web", "message": "no runtime for helm" });
+        let report = with(report, "status", json!({ "state": "failed", "error": error }));
+        with(report, "components", json!([{ "name": "c", "state": "pending" }]))
+    };
+    hub.report(&status(1, 1, 1));
+    for report in [refused(2, 4, '1'), refused(3, 5, '1'), refused(4, 6, '2')] {
+        hub.report(&report);
+        hub.report(&report);
+        hub.restart();
+    }
+    let generations = hub.incidents().into_iter().filter_map(|what| match what {
+        IncidentKind::ProfileUnsupported { generation, .. } => Some(generation.get()),
+        _ => None,
+    });
+    assert_eq!(generations.collect::<Vec<_>>(), [4, 6]);
 }
