@@ -363,7 +363,7 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_without_a_runtime_for_a_profile_reports_an_incident_and_runs_the_rest() {
+async fn a_profile_without_a_runtime_is_an_incident_and_the_rest_runs() {
     let mut system = System::start().await;
     let device = key("plant-a/press-1");
     system.start_agent(&device, system.address(), &[]);

@@ -185,7 +185,7 @@ fn question(subject: &str) -> Value {
     }
 }
 
-/// What people read of a rollup that cannot read LEDGER.
+/// The words for people of a rollup that cannot read LEDGER.
 const CUT_OFF: &str = "muster-rollup is cut off from LEDGER";
 
 /// The lag that an answer names; none where there is no answer.
