@@ -2,6 +2,7 @@
 //! dies, again and again.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+#![allow(clippy::print_stdout, reason = "its figure is for tests/NUMBERS.md")]
 
 use muster_contract::fact::{DeadlineKind, Fact};
 use muster_contract::notify::Notice;

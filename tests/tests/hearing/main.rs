@@ -2,6 +2,7 @@
 //! fresh for longer than its lease and ten seconds, each names the one cause, and all heal by themselves.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+#![allow(clippy::print_stdout, reason = "its figure is for tests/NUMBERS.md")]
 
 mod outages;
 
