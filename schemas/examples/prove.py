@@ -75,8 +75,8 @@ def read_to(fleet):
 
 
 async def read_until(js, fleet, ledger_seq):
-    """Reads the tail up to a sequence into the fold; how many facts that were. LEDGER forgets pulses, so its last message may
-    be gone: whether anything is left, the consumer knows."""
+    """Reads the tail up to a sequence into the fold; how many facts that were, without pulses. LEDGER forgets pulses, so the
+    message of that sequence may be gone: then the next one ends it unread, or the consumer, which knows whether any is left."""
     if read_to(fleet) >= ledger_seq:
         return 0
     after = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=read_to(fleet) + 1)
@@ -88,8 +88,10 @@ async def read_until(js, fleet, ledger_seq):
         message = await ledger.next_msg(timeout=10)
         at = message.metadata
         at_seq, pending = at.sequence.stream, at.num_pending
+        if at_seq > ledger_seq:
+            break
         fleet.apply(at_seq, at.timestamp.isoformat(), message.subject, json.loads(message.data))
-        read += 1
+        read += read_to(fleet) == at_seq
     await ledger.unsubscribe()
     return read
 

@@ -38,8 +38,8 @@ async fn main() {
     let facts = fill(&bus, devices).await;
     let begin = Instant::now();
     let intake = |partition| (partition, IntakeState::new(Rules::default(), Timestamp::now()));
-    let mut intakes: BTreeMap<u16, IntakeState> = (0..16).map(intake).collect();
-    let restored = restore::all(&bus, &mut intakes, 0).await.unwrap();
+    let intakes: BTreeMap<u16, IntakeState> = (0..16).map(intake).collect();
+    let (intakes, restored) = restore::all(&bus, intakes, 0).await.unwrap();
     let seconds = begin.elapsed().as_secs_f64();
     assert_eq!(restored.facts, facts);
     assert_eq!(intakes.values().map(IntakeState::devices).sum::<usize>(), devices);

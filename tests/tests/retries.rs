@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(clippy::print_stdout, reason = "its figure is for tests/NUMBERS.md")]
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use muster_contract::fact::{DeadlineKind, Fact};
 use muster_contract::notify::Notice;
 use muster_contract::view::{DeploymentView, ErrorCount, Verdict};
@@ -11,7 +13,6 @@ use muster_contract::{DeviceKey, State};
 use muster_tests::story::{key, nothing_lost, rebuilt, verdict};
 use muster_tests::system::{INGEST, System, agent_name};
 use muster_tests::watching::Watch;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Attempts that are looked at.
 const ATTEMPTS: u32 = 6;
@@ -47,17 +48,17 @@ fn attempt(view: &DeploymentView) -> u32 {
 
 /// Looks at the view until an attempt is shown, and at every look whether it is honest.
 async fn until_attempt(system: &System, wanted: u32, is_honest: impl Fn(&DeploymentView) -> bool) {
-    let looked = AtomicU32::new(0);
+    let samples = AtomicU32::new(0);
     system
         .eventually(&format!("attempt {wanted} is shown"), async || {
             let view = view(system).await?;
-            looked.fetch_add(1, Ordering::Relaxed);
+            samples.fetch_add(1, Ordering::Relaxed);
             let told = serde_json::to_string(&view).unwrap();
             assert!(is_honest(&view), "{told}");
             if attempt(&view) >= wanted { Ok(()) } else { Err(told) }
         })
         .await;
-    println!("{} samples, each with the error and the attempt", looked.into_inner());
+    println!("{} samples, each with the error and the attempt", samples.into_inner());
 }
 
 async fn deadlines(system: &System) -> Vec<(DeadlineKind, muster_contract::Timestamp)> {

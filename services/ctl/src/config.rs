@@ -109,7 +109,7 @@ Examples:
   muster audit --format json | jq .totals";
 
 const QUARANTINE_EXAMPLES: &str = "\
-Requeue by filters also asks the devices, or the one of --device, for all reports that they keep because there was no room.
+With filters, requeue also asks devices (with --device, that one) for the reports that QUARANTINE had no room for.
 
 Examples:
   muster quarantine list

@@ -18,12 +18,15 @@ pub(crate) async fn run(session: &mut Session<'_>, command: SubscriptionCommand)
         SubscriptionCommand::List => {
             let answer = session.hub.subscriptions().await?;
             let frame = session.frame();
-            let mut shown: SubscriptionsAnswer = understood(&answer)?;
-            let ids = shown.subscriptions.iter().filter_map(|line| line.subscription.id.as_ref());
+            let SubscriptionsAnswer { subscriptions, .. } = understood(&answer)?;
+            let ids = subscriptions.iter().filter_map(|line| line.subscription.id.as_ref());
             let names = ShownNames::of(session, ids).await;
-            let ids = shown.subscriptions.iter_mut().filter_map(|line| line.subscription.id.as_mut());
-            ids.for_each(|id| names.rename(id));
-            session.show(&answer, |_: &SubscriptionsAnswer, _| render::subscriptions::list(&shown, frame))?;
+            session.show(&answer, |answer: &SubscriptionsAnswer, _| {
+                let mut shown = answer.clone();
+                let ids = shown.subscriptions.iter_mut().filter_map(|line| line.subscription.id.as_mut());
+                ids.for_each(|id| names.rename(id));
+                render::subscriptions::list(&shown, frame)
+            })?;
         }
         SubscriptionCommand::End { names } => {
             for name in names {

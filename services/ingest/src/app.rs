@@ -202,7 +202,7 @@ async fn read_state(
         after = after.min(known_to.unwrap_or(0));
         intakes.insert(partition, intake);
     }
-    let restored = restore::all(bus, &mut intakes, after).await?;
+    let (intakes, restored) = restore::all(bus, intakes, after).await?;
     Ok(RestoredState { intakes, restored, ledger_created_at })
 }
 

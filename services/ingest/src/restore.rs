@@ -15,7 +15,7 @@ use muster_domain::intake::IntakeState;
 use muster_service::error::chain;
 use tokio::time::timeout;
 
-use self::worker::Worker;
+use self::worker::RestoreWorker;
 
 /// Facts read at once.
 pub(crate) const BATCH: usize = 1000;
@@ -33,22 +33,22 @@ pub struct Restored {
     pub facts: u64,
 }
 
-/// Restores some partitions from LEDGER after a position, and reads it once for all of them. The intakes are gone if the task of the
-/// caller is cancelled meanwhile.
+/// Restores some partitions from LEDGER after a position, and reads it once for all of them.
 ///
 /// # Errors
 /// LEDGER cannot be read.
 pub async fn all(
     bus: &Bus,
-    intakes: &mut BTreeMap<u16, IntakeState>,
+    intakes: BTreeMap<u16, IntakeState>,
     after: u64,
-) -> Result<Restored, ReadError> {
-    let workers = Worker::spawn_all(std::mem::take(intakes));
-    let end = read(bus, Span { after, through: 0 }, &mut Appliers::Workers(&workers)).await;
+) -> Result<(BTreeMap<u16, IntakeState>, Restored), ReadError> {
+    let workers = RestoreWorker::spawn_all(intakes);
+    let restored = read(bus, Span { after, through: 0 }, &mut FactSink::Workers(&workers)).await?;
+    let mut intakes = BTreeMap::new();
     for worker in workers {
         intakes.append(&mut worker.finish().await);
     }
-    end
+    Ok((intakes, restored))
 }
 
 /// Restores one partition from the end of LEDGER. In a quiet fleet the facts after `span.after` may have aged out: they were
@@ -62,21 +62,21 @@ pub(crate) async fn tail(
     intake: &mut IntakeState,
     span: Span,
 ) -> Result<Restored, ReadError> {
-    read(bus, span, &mut Appliers::Here(own, intake)).await
+    read(bus, span, &mut FactSink::Intake(own, intake)).await
 }
 
-/// Where the facts that were read are applied.
-enum Appliers<'a> {
-    /// By this task, to the intake of a partition.
-    Here(u16, &'a mut IntakeState),
-    /// By threads.
-    Workers(&'a [Worker]),
+/// Applies the facts that were read.
+enum FactSink<'a> {
+    /// This task, to the intake of one partition.
+    Intake(u16, &'a mut IntakeState),
+    /// Threads.
+    Workers(&'a [RestoreWorker]),
 }
 
-impl Appliers<'_> {
+impl FactSink<'_> {
     async fn apply(&mut self, batch: Vec<Delivery>) {
         match self {
-            Self::Here(own, intake) => {
+            Self::Intake(own, intake) => {
                 for delivery in &batch {
                     if let Some((subject, fact)) = read_fact(delivery, |partition| partition == *own) {
                         intake.restore(&subject, &fact, delivery.stored_at);
@@ -110,11 +110,11 @@ pub(crate) fn partition(subject: &LedgerSubject) -> Option<u16> {
 
 /// Reads the facts of some partitions, and those about senders without a valid name. If LEDGER has discarded the next facts, also
 /// in the middle, it begins again at the first fact held: the same fact twice changes nothing.
-async fn read(bus: &Bus, span: Span, appliers: &mut Appliers<'_>) -> Result<Restored, ReadError> {
-    match read_on(bus, span, appliers).await {
+async fn read(bus: &Bus, span: Span, sink: &mut FactSink<'_>) -> Result<Restored, ReadError> {
+    match read_on(bus, span, sink).await {
         Err(error @ ReadError::Trimmed { .. }) => {
             tracing::info!(error = chain(&error), "reading LEDGER from the first fact it holds");
-            read_on(bus, Span { after: 0, ..span }, appliers).await
+            read_on(bus, Span { after: 0, ..span }, sink).await
         }
         end => end,
     }
@@ -123,7 +123,7 @@ async fn read(bus: &Bus, span: Span, appliers: &mut Appliers<'_>) -> Result<Rest
 async fn read_on(
     bus: &Bus,
     Span { after, through }: Span,
-    appliers: &mut Appliers<'_>,
+    sink: &mut FactSink<'_>,
 ) -> Result<Restored, ReadError> {
     let mut replay = bus.replay(stream::LEDGER, &[], Start::After(after)).await?;
     let mut restored = Restored { first: 0, position: after, facts: 0 };
@@ -140,7 +140,7 @@ async fn read_on(
         }
         let last = batch.iter().rev().find(|delivery| !is_pulse(delivery));
         restored.position = last.map_or(restored.position, |last| last.stream_seq);
-        appliers.apply(batch).await;
+        sink.apply(batch).await;
     }
 }
 

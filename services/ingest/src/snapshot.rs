@@ -72,11 +72,11 @@ pub(crate) struct LedgerOrigin {
     created_at: Timestamp,
 }
 
-/// Names the content of a snapshot and its writer.
+/// The content of a snapshot, by its last fact, and its writer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Identity {
+pub(crate) struct SnapshotOrigin {
     pub(crate) partition: u16,
-    pub(crate) origin: LedgerOrigin,
+    pub(crate) ledger: LedgerOrigin,
     /// The sequence of the token with which the writer owns the partition.
     pub(crate) token_seq: u64,
     /// The sequence in LEDGER of the last fact that it contains.
@@ -140,23 +140,23 @@ impl Snapshots {
         Ok(None)
     }
 
-    /// Writes the snapshot of a partition, unless a later owner has written one. Blocks the thread.
+    /// Writes the snapshot of a partition. False if a later owner has written one, which stays. Blocks the thread.
     ///
     /// # Errors
     /// The file cannot be written; the file before stays.
-    pub(crate) fn write(&self, identity: &Identity, content: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&self, origin: &SnapshotOrigin, content: &[u8]) -> io::Result<bool> {
         let header = Header {
             version: SNAPSHOT_VERSION,
-            partition: identity.partition,
-            ledger_created_at: identity.origin.created_at,
-            position: identity.position,
-            stored_at: identity.stored_at,
-            token_seq: identity.token_seq,
+            partition: origin.partition,
+            ledger_created_at: origin.ledger.created_at,
+            position: origin.position,
+            stored_at: origin.stored_at,
+            token_seq: origin.token_seq,
             digest: Digest::of_bytes(content),
         };
-        let path = self.path(identity.partition);
+        let path = self.path(origin.partition);
         if is_of_later_owner(&path, &header) {
-            return Ok(());
+            return Ok(false);
         }
         let unfinished = path.with_extension("new");
         let mut file = fs::File::create(&unfinished)?;
@@ -164,7 +164,8 @@ impl Snapshots {
         file.write_all(b"\n")?;
         file.write_all(content)?;
         file.sync_all()?;
-        fs::rename(unfinished, path)
+        fs::rename(unfinished, path)?;
+        Ok(true)
     }
 
     fn path(&self, partition: u16) -> PathBuf {
@@ -214,15 +215,15 @@ mod tests {
 
     use super::*;
 
-    fn identity(token_seq: u64, position: u64) -> Identity {
-        let origin = LedgerOrigin { created_at: Timestamp::UNIX_EPOCH };
-        Identity { partition: 3, origin, token_seq, position, stored_at: Timestamp::UNIX_EPOCH }
+    fn origin(token_seq: u64, position: u64) -> SnapshotOrigin {
+        let ledger = LedgerOrigin { created_at: Timestamp::UNIX_EPOCH };
+        SnapshotOrigin { partition: 3, ledger, token_seq, position, stored_at: Timestamp::UNIX_EPOCH }
     }
 
     fn written(content: &[u8]) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let snapshots = Snapshots::open(folder.path()).unwrap();
-        snapshots.write(&identity(1, 7), content).unwrap();
+        snapshots.write(&origin(1, 7), content).unwrap();
         fs::read(snapshots.path(3)).unwrap()
     }
 
@@ -231,16 +232,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let snapshots = Snapshots::open(folder.path()).unwrap();
         let position = || check(&fs::read(snapshots.path(3)).unwrap(), 3).unwrap().position;
-        snapshots.write(&identity(5, 100), b"by the owner\n").unwrap();
-        snapshots.write(&identity(5, 110), b"by the owner, later\n").unwrap();
+        assert!(snapshots.write(&origin(5, 100), b"by the owner\n").unwrap());
+        assert!(snapshots.write(&origin(5, 110), b"by the owner, later\n").unwrap());
+        assert!(!snapshots.write(&origin(4, 120), b"by a former owner\n").unwrap());
         assert_eq!(position(), 110);
-        snapshots.write(&identity(4, 120), b"by a former owner\n").unwrap();
-        assert_eq!(position(), 110);
-        snapshots.write(&identity(6, 115), b"by the next owner\n").unwrap();
+        assert!(snapshots.write(&origin(6, 115), b"by the next owner\n").unwrap());
         assert_eq!(position(), 115);
-        let mut other = identity(1, 3);
-        other.origin.created_at = "2026-01-01T00:00:00Z".parse().unwrap();
-        snapshots.write(&other, b"of another LEDGER\n").unwrap();
+        let mut other = origin(1, 3);
+        other.ledger.created_at = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert!(snapshots.write(&other, b"of another LEDGER\n").unwrap());
         assert_eq!(position(), 3, "tokens of different streams are not compared");
     }
 

@@ -1,4 +1,4 @@
-//! The description of a service under the NATS service API, and of a refusal that it answers.
+//! Describes a service under the NATS service API and a refusal that it answers, and adds the rollup's lag to replies.
 
 use bytes::Bytes;
 use muster_contract::lag::{AnswerLag, RollupLag};
@@ -57,11 +57,11 @@ impl From<ErrorBody> for Fault {
     }
 }
 
-/// The reply of an endpoint with the lag that stands between it and LEDGER. A reply that names a lag keeps it: it is of another
-/// rollup.
+/// Adds the rollup's lag behind LEDGER to the reply of an endpoint. A reply that has a lag comes from the rollup of a federated hub
+/// and keeps it.
 ///
 /// # Errors
-/// The refusal, whose message names the lag too: what is not found may be in a fact that is not read yet.
+/// The refusal. Its message names the lag too, because an unread fact may be about the thing that was not found.
 pub fn with_lag(reply: Result<Bytes, Fault>, endpoint: &str, lag: &RollupLag) -> Result<Bytes, Fault> {
     if lag.is_none() {
         return reply;

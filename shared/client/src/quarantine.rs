@@ -137,8 +137,8 @@ pub async fn list_stored(hub: &Hub, select: &Selection, limit: usize) -> Result<
     Ok(list)
 }
 
-/// Has ingest judge reports again, or drop them. A requeue by filters also asks the devices, or the one of the filter, for all
-/// reports that they keep: their reasons and times are not known here. The answers so far stay in `judgements` if a later
+/// Has ingest judge reports again, or drop them. A requeue by filters also asks devices (the one of the filter, if it
+/// names one) for all reports that they keep, because the hub knows neither reasons nor times of those. The answers so far stay in `judgements` if a later
 /// request fails.
 ///
 /// # Errors

@@ -102,14 +102,14 @@ pub enum IncidentKind {
         /// The generation that retired it.
         generation: Generation,
     },
-    /// The device cannot run a deployment of its desired state, because its agent has no runtime for the profile. The others stay in
-    /// force.
+    /// The device cannot run a deployment of its desired state, because its agent has no runtime for the profile. It runs its other
+    /// deployments.
     ProfileUnsupported {
         /// The deployment.
         deployment: DeploymentId,
         /// The generation that the report names.
         generation: Generation,
-        /// The device's own words.
+        /// The message of the device's error.
         message: String,
     },
     /// The device refused its desired state: the one that it accepted last stays in force.

@@ -91,10 +91,10 @@ impl RollupLag {
 }
 
 impl fmt::Display for RollupLag {
-    /// For a refusal: `muster-rollup has not read 7 facts of LEDGER since 2026-11-24T08:00:00Z`.
+    /// For a refusal: `muster-rollup lags since 2026-11-24T08:00:00Z (unread facts of LEDGER: 7)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lagging = self.lagging.map(|Lagging { facts, since }| {
-            format!("muster-rollup has not read {facts} facts of LEDGER since {since}")
+            format!("muster-rollup lags since {since} (unread facts of LEDGER: {facts})")
         });
         let cut_off = self.cut_off_since.map(|at| format!("muster-rollup is cut off from LEDGER since {at}"));
         let unrecorded =

@@ -11,6 +11,7 @@ mod markdown;
 mod repository;
 
 use markdown::Page;
+use muster_identity::Role;
 
 /// Fails with every finding of a rule, one a line.
 #[track_caller]
@@ -140,6 +141,15 @@ fn each_unit_starts_a_program_with_settings_it_has() {
     none("units", &found);
     let bad = "[Service]\nExecStart=/usr/bin/muster-ingest\nEnvironment=MUSTER_NO_SUCH=1\n";
     assert_eq!(lists::wrong_lines(&known, "a.service", bad).len(), 1);
+}
+
+#[test]
+fn the_renewers_unit_hides_each_signing_key_but_that_of_devices() {
+    let unit = repository::read("services/systemd/muster-renewer.service");
+    let is_hidden =
+        |role: &Role| unit.contains(&format!("-%S/muster-keys/auth/signers/{}.seed", role.as_str()));
+    let readable: Vec<Role> = Role::ALL.into_iter().filter(|role| !is_hidden(role)).collect();
+    assert_eq!(readable, [Role::Device]);
 }
 
 #[test]

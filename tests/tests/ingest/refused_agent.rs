@@ -162,7 +162,7 @@ async fn an_agent_keeps_and_shows_a_refused_report_until_there_is_room() {
     let (code, said) = muster(&hub, &["drop", "--device", &of_device, "--reason", "a test"]).await;
     assert_eq!(code, 0, "{said}");
     share(&hub, 256).await;
-    // Filters select none of what the device keeps: it sends all of it.
+    // The filters match no report here; the device sends all that it keeps.
     muster(&hub, &["requeue", "--device", &of_device, "--code", "oldEpoch", "--until", "1h"]).await;
     let kept = async || {
         let kept = kept(&hub).await;

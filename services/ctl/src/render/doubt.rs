@@ -6,7 +6,7 @@ use muster_contract::view::{Complete, Counts, DeploymentView, Split};
 use super::colour::{UNSURE, styled};
 use super::format::{grouped, plural};
 
-/// How much of a list is not known or not fresh, with its base. Where the rollup lags, nothing is called fresh.
+/// How much of a list is not known or not fresh, with its base. While the rollup lags, the footer calls nothing fresh.
 pub fn footer<'a>(views: impl IntoIterator<Item = &'a DeploymentView>, lags: bool) -> String {
     let (mut deployments, mut doubt) = (0, UncertainTargets::default());
     for view in views {

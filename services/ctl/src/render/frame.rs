@@ -12,7 +12,7 @@ pub struct Frame {
     pub then: Option<Timestamp>,
     /// Columns of the terminal; none where the text goes to no terminal and nothing is to be cut.
     pub width: Option<usize>,
-    /// The rollup lags behind LEDGER, so nothing is called fresh.
+    /// Whether the rollup lags behind LEDGER: then no footer calls anything fresh.
     pub lags: bool,
 }
 

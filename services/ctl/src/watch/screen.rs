@@ -22,7 +22,7 @@ const RECENT_MAX: usize = 12;
 
 /// The newest known state, and the part of it that the screen shows.
 pub(super) struct WatchScreen {
-    /// The deployment; its name if its id is a UUID.
+    /// The deployment; its name in place of the id if the id is a UUID.
     deployment: DeploymentId,
     /// The last verdict; none while it is not there.
     pub(super) verdict: Option<Verdict>,

@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::quarantine_handler::{QuarantineHandler, QuarantineTask};
 use super::rejected_store::{RejectedStore, StoreAnswer};
-use super::snapshot_saver::{SAVE_TURN, SnapshotSaver};
+use super::snapshot_saver::{CHECK_EVERY, SnapshotSaver};
 use super::standby::{PartitionLease, TAKEN_AFTER_MIN};
 use super::timers::staggered_interval;
 use super::{Partition, SessionEnd};
@@ -142,7 +142,7 @@ impl<'a> SessionDriver<'a> {
         let mut lease_lost = lease_lost(bus, number, self.token_seq).boxed();
         let (mut tick, mut turn) =
             (staggered_interval(TICK, number), staggered_interval(RECEIPTS_EVERY, number));
-        let mut save = staggered_interval(SAVE_TURN, number);
+        let mut save = staggered_interval(CHECK_EVERY, number);
         loop {
             if !self.sees_ledger() {
                 let mut context = self.own.context.clone();
@@ -299,7 +299,7 @@ impl<'a> SessionDriver<'a> {
                 self.feed(Input::OwnerRead(matches!(newer, Ok(None))));
             }
             Effect::SendReceipt(key, receipt) => self.send_receipt(key, &receipt).await,
-            Effect::SaveSnapshot(position) => self.saver.turn(self.own, position),
+            Effect::SaveSnapshot(position) => self.saver.save_if_due(self.own, position),
         }
     }
 

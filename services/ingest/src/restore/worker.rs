@@ -1,5 +1,5 @@
-//! Applies facts to the intakes of some partitions on a thread of its own, because a core parses them more slowly than LEDGER sends
-//! them. It reads nothing itself.
+//! Applies facts to the intakes of some partitions on a thread of its own, because one core parses facts more slowly than LEDGER
+//! sends them. It reads nothing from LEDGER itself.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -18,12 +18,12 @@ const WORKERS_MAX: usize = 4;
 const BATCHES_WAITING: usize = 4;
 
 /// A thread with the intakes of some partitions.
-pub(super) struct Worker {
+pub(super) struct RestoreWorker {
     batches: mpsc::Sender<Arc<[Delivery]>>,
     thread: JoinHandle<BTreeMap<u16, IntakeState>>,
 }
 
-impl Worker {
+impl RestoreWorker {
     /// A thread for each core, each with a share of the intakes.
     pub(super) fn spawn_all(intakes: BTreeMap<u16, IntakeState>) -> Vec<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -47,7 +47,7 @@ impl Worker {
 
     /// Hands over a batch, once there is room.
     pub(super) async fn send(&self, batch: Arc<[Delivery]>) {
-        // It fails if the thread has panicked, which `finish` passes on.
+        // Fails only if the thread has panicked, and `finish` resumes the panic.
         let _ = self.batches.send(batch).await;
     }
 

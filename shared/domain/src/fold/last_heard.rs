@@ -19,11 +19,12 @@ use super::totals::{Site, Totals};
 
 /// Devices that one answer visits at most for the times of a deployment at some sites or in the groups of a label: no totals hold
 /// those.
-const TIMES_LOOKED_AT_MAX: usize = 20_000;
-/// The same for the groups of a part: one answer has up to [`PARTS_MAX`] parts.
-const PART_LOOKED_AT_MAX: usize = 2_000;
-
-const _: () = assert!(PART_LOOKED_AT_MAX * PARTS_MAX <= 8 * TIMES_LOOKED_AT_MAX);
+const VISITS_MAX: usize = 20_000;
+/// Devices that one answer visits at most for the groups of all its parts. Its reader is a federation, which waits longer than a
+/// person.
+const VISITS_FOR_PARTS_MAX: usize = 128_000;
+/// The same for one part.
+const VISITS_FOR_PART_MAX: usize = VISITS_FOR_PARTS_MAX / PARTS_MAX;
 
 /// Times by label and value.
 type TimesByGroup<'a> = BTreeMap<(&'a LabelKey, &'a LabelValue), Times>;
@@ -51,7 +52,7 @@ impl Fleet {
         heard.or_search(|| self.newest_with(deployment, self.devices_after(|_| true, None, Some(deployment))))
     }
 
-    /// The same at some sites, by a search of their devices. None if they have more than [`TIMES_LOOKED_AT_MAX`].
+    /// The same at some sites, by a search of their devices. None if they have more than [`VISITS_MAX`].
     pub(super) fn heard_with_at<'a>(
         &'a self,
         deployment: u32,
@@ -59,19 +60,19 @@ impl Fleet {
     ) -> Option<Timestamp> {
         let here = sites.filter(|site| site.deployments.has(deployment));
         let devices: Vec<&Device> =
-            here.flat_map(|site| self.devices_of(site)).take(TIMES_LOOKED_AT_MAX + 1).collect();
-        if devices.len() > TIMES_LOOKED_AT_MAX {
+            here.flat_map(|site| self.devices_of(site)).take(VISITS_MAX + 1).collect();
+        if devices.len() > VISITS_MAX {
             return None;
         }
         self.newest_with(deployment, devices.into_iter())
     }
 
     /// The same of every deployment at some sites, by one visit of their devices. Empty if they have more than
-    /// [`TIMES_LOOKED_AT_MAX`].
+    /// [`VISITS_MAX`].
     pub(super) fn heard_at_sites(&self, sites: &[&Site]) -> HashMap<u32, Timestamp> {
         let mut newest = HashMap::new();
         for (looked_at, device) in sites.iter().flat_map(|site| self.devices_of(site)).enumerate() {
-            if looked_at >= TIMES_LOOKED_AT_MAX {
+            if looked_at >= VISITS_MAX {
                 return HashMap::new();
             }
             let (Some(at), context) = (device.state.heard_at(), device.state.context()) else { continue };
@@ -130,25 +131,25 @@ impl Fleet {
         groups.into_iter().map(|group| (&group.value, times(group))).collect()
     }
 
-    /// The same of a deployment in the groups of a label. Empty if the fleet has more than [`TIMES_LOOKED_AT_MAX`] devices.
+    /// The same of a deployment in the groups of a label. Empty if the fleet has more than [`VISITS_MAX`] devices.
     pub(super) fn times_with_by_value(
         &self,
         deployment: u32,
         label: &LabelKey,
     ) -> BTreeMap<&LabelValue, Times> {
-        if self.devices.len() > TIMES_LOOKED_AT_MAX {
+        if self.devices.len() > VISITS_MAX {
             return BTreeMap::new();
         }
         values_of(self.visit_by_group(|group| group.label == *label, Some(deployment)))
     }
 
-    /// The same in some groups of any labels, for a part. Empty if the fleet has more than [`PART_LOOKED_AT_MAX`] devices.
+    /// The same in some groups of any labels, for a part. Empty if the fleet has more than [`VISITS_FOR_PART_MAX`] devices.
     pub(super) fn times_with_by_group(
         &self,
         deployment: u32,
         groups: &BTreeSet<(&LabelKey, &LabelValue)>,
     ) -> TimesByGroup<'_> {
-        if self.devices.len() > PART_LOOKED_AT_MAX {
+        if self.devices.len() > VISITS_FOR_PART_MAX {
             return BTreeMap::new();
         }
         self.visit_by_group(|group| groups.contains(&(&group.label, &group.value)), Some(deployment))

@@ -202,7 +202,7 @@ impl IntakeState {
         }
     }
 
-    /// The incident of a report that a device has no runtime for the profile of its target; none if the report before says so.
+    /// The incident for a report of an unsupported profile; none if the deployment's report before has the same failure and content.
     fn unsupported_profile(&self, index: usize, fact: &StatusFact) -> Option<IncidentKind> {
         let error = fact.status.error.as_ref().filter(|error| error.code == UNSUPPORTED_PROFILE)?;
         let before = self.devices[index].latest().progress(&fact.deployment);

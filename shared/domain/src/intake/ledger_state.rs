@@ -444,9 +444,10 @@ impl DeviceLedgerState {
             IncidentKind::DesiredAccepted { .. } => self.desired_refusal = None,
             IncidentKind::TokenEnding { ends_at, .. } => self.apply_token(*ends_at, false, published_at),
             IncidentKind::TokenRenewed { ends_at } => self.apply_token(*ends_at, true, published_at),
-            // These say nothing about a device's account: services request them, but the first, which its report's fact repeats.
-            IncidentKind::ProfileUnsupported { .. }
-            | IncidentKind::ForeignDocument { .. }
+            // The fact of its report has the same.
+            IncidentKind::ProfileUnsupported { .. } => {}
+            // Services request these; they say nothing about a device's account.
+            IncidentKind::ForeignDocument { .. }
             | IncidentKind::ForeignView { .. }
             | IncidentKind::LedgerReplaced { .. }
             | IncidentKind::ConnectionsExceeded { .. }
