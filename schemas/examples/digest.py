@@ -6,8 +6,17 @@ import hashlib, json
 
 UNSIGNED = ("asOf", "changedAt", "deploymentName", "digest", "lastHeardAt", "message")  # no digest covers them
 
+PARTS = ("groups", "omitted", "without")  # of a view that a person defined: they have words and times of their own
+
+
+def signed(part):
+    return {name: value for name, value in part.items() if name not in UNSIGNED}
+
 
 def content_digest(view):
-    content = {name: value for name, value in view.items() if name not in UNSIGNED}
+    content = signed(view)
+    for name in content.keys() & PARTS:
+        part = content[name]
+        content[name] = [signed(group) for group in part] if isinstance(part, list) else signed(part)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()

@@ -8,6 +8,13 @@ const sorted = (entries) => Object.fromEntries(entries.sort(([one], [other]) => 
 
 export const canonical = (value) => JSON.stringify(value, (_, it) => (isObject(it) ? sorted(Object.entries(it)) : it));
 
-export function contentDigest({ asOf, changedAt, deploymentName, digest, lastHeardAt, message, ...content }) {
+const signed = ({ asOf, changedAt, deploymentName, digest, lastHeardAt, message, ...content }) => content;
+
+export function contentDigest(view) {
+  const content = signed(view);
+  // The parts of a view that a person defined have words and times of their own.
+  for (const name of ["groups", "omitted", "without"].filter((name) => name in content)) {
+    content[name] = Array.isArray(content[name]) ? content[name].map(signed) : signed(content[name]);
+  }
   return `sha256:${createHash("sha256").update(canonical(content)).digest("hex")}`;
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
+use crate::explained::Explained;
 use crate::ids::{DeploymentId, LabelError, LabelKey, LabelValue, SiteId, ViewName};
 use crate::limits::SELECT_VALUES_MAX;
 use crate::pulse::HubHearing;
@@ -126,7 +127,7 @@ pub struct DefinedView {
     pub groups: Vec<NamedPart>,
     /// The count outside every group, for devices without the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub without: Option<CountedPart>,
+    pub without: Option<Explained<CountedPart>>,
     /// The groups beyond the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted: Option<OmittedGroups>,
@@ -142,7 +143,8 @@ pub struct DefinedView {
     /// The newest moment at which LEDGER proves that a device that counts for anything here was heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
-    /// SHA-256 of the canonical JSON of everything but `asOf`, `changedAt`, `digest`, `lastHeardAt` and `message`.
+    /// SHA-256 of the canonical JSON of everything but `asOf`, `changedAt`, `digest`, `lastHeardAt` and `message`, its own and those
+    /// of its parts.
     pub digest: Digest,
 }
 
@@ -153,7 +155,7 @@ pub struct NamedPart {
     pub name: String,
     /// Its counts.
     #[serde(flatten)]
-    pub part: CountedPart,
+    pub part: Explained<CountedPart>,
 }
 
 /// Groups that are not listed.
@@ -163,7 +165,7 @@ pub struct OmittedGroups {
     pub groups: u64,
     /// Their counts together.
     #[serde(flatten)]
-    pub part: CountedPart,
+    pub part: Explained<CountedPart>,
 }
 
 /// The counts of a part of the fleet.

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::Document;
+use crate::explained::Explained;
 use crate::ids::{DeploymentId, LabelKey, LabelValue, ViewName};
 use crate::point::Point;
 use crate::standing_part::StandingPart;
@@ -100,11 +101,11 @@ pub struct GroupsAnswer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<DeploymentId>,
     /// Everything together: the groups of all pages, and `without`.
-    pub total: StandingPart,
+    pub total: Explained<StandingPart>,
     /// The groups by value. Of a deployment only those that have it.
     pub groups: Vec<GroupLine>,
-    /// The standings outside every group, on devices without the label.
-    pub without: StandingPart,
+    /// The standings outside every group, on devices without the label. It has no times where a hub has more than 20,000 devices.
+    pub without: Explained<StandingPart>,
     /// There is more: ask again with this as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
@@ -116,20 +117,11 @@ pub struct GroupsAnswer {
 pub struct GroupLine {
     /// The value of the label.
     pub value: LabelValue,
-    /// Why its verdict is so.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    /// When one of its standings last changed; absent where one deployment of a fleet of more than 20,000 devices is counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changed_at: Option<Timestamp>,
-    /// When one of its devices was last heard, as LEDGER proves; absent as `changedAt` is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_heard_at: Option<Timestamp>,
     /// All its devices by freshness, also those without a standing here.
     pub devices: Split,
     /// Its standings.
     #[serde(flatten)]
-    pub part: StandingPart,
+    pub part: Explained<StandingPart>,
 }
 
 /// Answer of `muster.query.views`: which views are defined.

@@ -27,6 +27,7 @@ pub mod desired_refusal;
 pub mod dictionary;
 mod duration_text;
 pub mod evidence;
+pub mod explained;
 pub mod fact;
 pub mod field_path;
 pub mod groups;

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::canonical::Digest;
 use crate::decode::Document;
@@ -462,6 +463,8 @@ documents!(DeploymentView, SiteView, FleetView);
 /// on their content, and change without any count: their change alone causes no write of a view.
 pub const FIELDS_OUTSIDE_DIGEST: [&str; 6] =
     ["asOf", "changedAt", "deploymentName", "digest", "lastHeardAt", "message"];
+/// Fields with the parts of a defined view, which have texts and times of their own.
+const PARTS_OF_VIEW: [&str; 3] = ["groups", "omitted", "without"];
 
 /// The digest that a view must carry.
 ///
@@ -470,10 +473,19 @@ pub const FIELDS_OUTSIDE_DIGEST: [&str; 6] =
 #[allow(clippy::expect_used)]
 pub fn content_digest<V: Serialize>(view: &V) -> Digest {
     let mut value = serde_json::to_value(view).expect("views are JSON");
-    if let Some(object) = value.as_object_mut() {
-        for field in FIELDS_OUTSIDE_DIGEST {
-            object.remove(field);
+    drop_outside_digest(&mut value);
+    for field in PARTS_OF_VIEW {
+        match value.get_mut(field) {
+            Some(Value::Array(parts)) => parts.iter_mut().for_each(drop_outside_digest),
+            Some(part) => drop_outside_digest(part),
+            None => {}
         }
     }
     Digest::of_value(&value)
+}
+
+fn drop_outside_digest(value: &mut Value) {
+    if let Some(object) = value.as_object_mut() {
+        object.retain(|field, _| !FIELDS_OUTSIDE_DIGEST.contains(&field.as_str()));
+    }
 }

@@ -36,6 +36,7 @@ mod hearing;
 mod index;
 mod last_changed;
 mod last_heard;
+mod max_by_deployment;
 mod max_timestamp;
 mod members;
 mod merge;

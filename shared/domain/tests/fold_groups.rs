@@ -11,13 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fleets::{ledgers_of_a_deaf_hub, shuffled_ledgers};
 use ledger::{Ledger, Said, position};
-use muster_contract::State;
 use muster_contract::defined::{CountedPart, DefinedView, ViewDefinition};
+use muster_contract::explained::Explained;
 use muster_contract::groups::{GroupView, GroupsAnswer};
 use muster_contract::limits::VIEW_GROUPS_MAX;
 use muster_contract::standing_part::StandingPart;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{Counts, Split};
+use muster_contract::{State, Timestamp};
 use muster_domain::fold::{Fleet, NoGroups, Page, Shown};
 use naive::World;
 use proptest::prelude::*;
@@ -107,25 +108,29 @@ proptest! {
         for label in LABELS {
             let Ok(answer) = by(&fleet, label, None) else { continue };
             let tally = fleet.fleet_view().tally;
-            prop_assert_eq!((answer.total.targets, answer.total.leaving), (tally.targets, tally.leaving));
-            prop_assert_eq!(&answer.total.counts, &tally.counts);
-            prop_assert_eq!(sum(&answer), answer.total.clone().without_verdict());
+            prop_assert_eq!((answer.total.part.targets, answer.total.part.leaving), (tally.targets, tally.leaving));
+            prop_assert_eq!(&answer.total.part.counts, &tally.counts);
+            prop_assert_eq!(sum(&answer), answer.total.part.clone().without_verdict());
+            prop_assert_eq!(moments(&answer.total), (tally.changed_at, tally.last_heard_at));
             for line in &answer.groups {
                 let tally = view(&fleet, label, line.value.as_str()).map(|view| view.tally);
                 if let Some(tally) = tally {
-                    prop_assert_eq!((line.changed_at, line.last_heard_at), (tally.changed_at, tally.last_heard_at));
+                    prop_assert_eq!(moments(&line.part), (tally.changed_at, tally.last_heard_at));
                 }
-                prop_assert_eq!(line.message.is_empty(), false);
+                prop_assert_eq!(line.part.message.is_empty(), false);
             }
             for id in ["web", "db", "log"] {
                 let Ok(answer) = by(&fleet, label, Some(id)) else { continue };
                 let view = fleet.deployment_view(&id.parse().unwrap()).unwrap();
-                prop_assert_eq!((answer.total.targets, answer.total.verdict), (view.targets, view.verdict));
+                prop_assert_eq!((answer.total.part.targets, answer.total.part.verdict), (view.targets, view.verdict));
                 for line in &answer.groups {
-                    let times = world.times_with(&id.parse().unwrap(), &answer.label, &line.value);
-                    prop_assert_eq!((line.changed_at, line.last_heard_at), times);
+                    let times = world.times_with(&id.parse().unwrap(), &answer.label, Some(&line.value));
+                    prop_assert_eq!(moments(&line.part), times);
                 }
-                prop_assert_eq!(sum(&answer), answer.total.clone().without_verdict());
+                let times = world.times_with(&id.parse().unwrap(), &answer.label, None);
+                prop_assert_eq!(moments(&answer.without), times);
+                prop_assert_eq!(moments(&answer.total), (view.changed_at, view.last_heard_at));
+                prop_assert_eq!(sum(&answer), answer.total.part.clone().without_verdict());
             }
         }
     }
@@ -173,14 +178,18 @@ proptest! {
         let naive = World::of(&ledger.entries).defined(&definition);
         prop_assert_eq!(&view.total, &naive.total);
         let groups: BTreeMap<String, CountedPart> =
-            view.groups.iter().map(|group| (group.name.clone(), group.part.clone())).collect();
+            view.groups.iter().map(|group| (group.name.clone(), group.part.part.clone())).collect();
         prop_assert_eq!(groups, naive.groups);
-        if let Some(without) = &view.without {
-            prop_assert_eq!(without, &naive.without);
-        }
-        prop_assert_eq!(muster_contract::view::content_digest(&*view), view.digest);
         let times = World::of(&ledger.entries).defined_times(&definition);
-        prop_assert_eq!((view.changed_at, view.last_heard_at), times);
+        if let Some(without) = &view.without {
+            prop_assert_eq!(&without.part, &naive.without);
+            prop_assert_eq!(moments(without), times.without);
+        }
+        let groups: BTreeMap<String, _> =
+            view.groups.iter().map(|group| (group.name.clone(), moments(&group.part))).collect();
+        prop_assert_eq!(groups, times.groups);
+        prop_assert_eq!(muster_contract::view::content_digest(&*view), view.digest);
+        prop_assert_eq!((view.changed_at, view.last_heard_at), times.total);
         prop_assert_eq!(view.message.is_empty(), false);
     }
 
@@ -242,8 +251,13 @@ impl WithoutVerdict for StandingPart {
     }
 }
 
+fn moments<P>(part: &Explained<P>) -> (Option<Timestamp>, Option<Timestamp>) {
+    (part.changed_at, part.last_heard_at)
+}
+
 fn sum(answer: &GroupsAnswer) -> Sum {
-    let parts = answer.groups.iter().map(|line| line.part.clone()).chain([answer.without.clone()]);
+    let parts =
+        answer.groups.iter().map(|line| &line.part).chain([&answer.without]).map(|part| part.part.clone());
     parts.map(WithoutVerdict::without_verdict).fold(Sum::default(), |sum, part| {
         let mut counts = sum.3;
         for (standing, split) in part.3 {
@@ -278,10 +292,10 @@ fn a_change_of_a_label_moves_all_that_the_device_counts_for() {
     assert_eq!((counts(&ledger, "one"), counts(&ledger, "two")), (Some((1, 2)), Some((1, 2))));
     let fleet = ledger.fold();
     let moved = &by(&fleet, "ring", Some("web")).unwrap().groups[1];
-    assert_eq!(moved.part.counts[&State::Installed.into()].fresh, 1, "its standing goes with it");
+    assert_eq!(moved.part.part.counts[&State::Installed.into()].fresh, 1, "its standing goes with it");
     ledger.labelled("north/a", 3, &targets, &[]);
     assert_eq!(counts(&ledger, "two"), None);
-    assert_eq!(by(&ledger.fold(), "ring", None).unwrap().without.targets, 2);
+    assert_eq!(by(&ledger.fold(), "ring", None).unwrap().without.part.targets, 2);
     ledger.retired("north/b", 2);
     assert_eq!(counts(&ledger, "one"), None, "a retired device is in no group");
     assert_eq!(by(&ledger.fold(), "ring", None), Err(NoGroups::Label));
@@ -323,7 +337,7 @@ fn groups_beyond_the_limit_are_declared_and_still_counted() {
     let view = shown(&fleet).unwrap();
     assert_eq!(view.groups.len(), VIEW_GROUPS_MAX);
     let omitted = view.omitted.unwrap();
-    let CountedPart::Standings(part) = omitted.part else { panic!("{:?}", omitted.part) };
+    let CountedPart::Standings(part) = omitted.part.part else { panic!("{omitted:?}") };
     assert_eq!((omitted.groups, part.targets), (7, 14));
     let bytes = serde_json::to_vec(&shown(&fleet).unwrap()).unwrap().len();
     assert!(bytes < muster_contract::limits::MESSAGE_BYTES_MAX, "{bytes}");

@@ -59,7 +59,7 @@ fn m25_a_known_site_or_group_without_targets_is_empty_and_no_success() {
 
     let page = Page { after: None, limit: 9 };
     let groups = fleet.groups_answer(&"region".parse().unwrap(), None, &page).unwrap().groups;
-    let verdicts: Vec<_> = groups.iter().map(|line| (line.value.as_str(), line.part.verdict)).collect();
+    let verdicts: Vec<_> = groups.iter().map(|line| (line.value.as_str(), line.part.part.verdict)).collect();
     assert_eq!(verdicts, [("north", Verdict::Converged), ("south", Verdict::Empty)]);
 }
 

@@ -2,14 +2,15 @@
 
 use muster_contract::Timestamp;
 use muster_contract::defined::{CountedPart, DefinedView};
+use muster_contract::explained::Explained;
 use muster_contract::groups::{ViewAnswer, ViewsAnswer};
 use muster_contract::view::Split;
 
 use super::deployment;
 use super::doubt::{by_freshness, dark};
-use super::format::{age, as_of, clean, plural, states};
+use super::format::{age, as_of, plural, states};
 use super::frame::Frame;
-use super::groups;
+use super::groups::{self, REASON_TITLES};
 use super::table::{Cell, Table};
 
 /// A definition was taken.
@@ -56,7 +57,7 @@ pub fn list(answer: &ViewsAnswer, frame: impl Into<Frame>) -> String {
 /// The content of a view.
 pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let mut parts: Vec<(String, &CountedPart)> =
+    let mut parts: Vec<(String, &Explained<CountedPart>)> =
         view.groups.iter().map(|group| (group.name.clone(), &group.part)).collect();
     parts.extend(view.without.as_ref().map(|part| ("(without)".to_owned(), part)));
     parts.extend(
@@ -65,45 +66,57 @@ pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
             .map(|omitted| (format!("({} not listed)", plural(omitted.groups, "group")), &omitted.part)),
     );
     let mut table = match view.total {
-        CountedPart::Standings(_) => deployment::standings_by("GROUP"),
-        CountedPart::Devices(_) => Table::new(&["GROUP", "DEVICES", "KNOWN"]),
-        CountedPart::Components(_) => Table::new(&["GROUP", "COMPONENTS", "KNOWN"]),
-    };
-    let total = ("total".to_owned(), &view.total);
-    for (name, part) in parts.iter().chain([&total]) {
-        match part {
-            CountedPart::Standings(part) => table.row(groups::row(name, part)),
-            CountedPart::Devices(part) => {
-                let known = format!("{} of {}", part.complete.devices, part.complete.of);
-                table.row([name.as_str().into(), groups::devices(part.devices).into(), known.into()]);
-            }
-            CountedPart::Components(part) => {
-                let known = format!("{} of {} targets", part.complete.devices, part.complete.of);
-                table.row([name.as_str().into(), states(&part.components).into(), known.into()]);
-            }
+        CountedPart::Standings(_) => deployment::standings_by("GROUP", &REASON_TITLES),
+        CountedPart::Devices(_) => Table::new(&[&["GROUP", "DEVICES", "KNOWN"], &REASON_TITLES[..]].concat()),
+        CountedPart::Components(_) => {
+            Table::new(&[&["GROUP", "COMPONENTS", "KNOWN"], &REASON_TITLES[..]].concat())
         }
+    };
+    let total = ("total".to_owned(), &explained_total(view));
+    for (name, part) in parts.iter().chain([&total]) {
+        table.row(cells(name, &part.part).into_iter().chain(groups::reason(part, frame.now)));
     }
     let thing = if matches!(view.total, CountedPart::Devices(_)) { "device" } else { "target" };
-    let dark =
-        dark(parts.iter().map(|(name, part)| (name, freshness_of(part))), freshness_of(&view.total), thing);
+    let dark = dark(
+        parts.iter().map(|(name, part)| (name, freshness_of(&part.part))),
+        freshness_of(&view.total),
+        thing,
+    );
     let by = view.group_by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
     let counted = word(view.count);
     format!(
         "{}\n{dark}{}{}: {counted}{by}; {}.\n",
         table.within(frame.width),
-        reason(view, frame.now),
+        heard(view, frame.now),
         view.name,
         as_of(view.as_of, frame.now)
     )
 }
 
-/// Why the whole is as it is, and since when: a line, if the hub says so.
-fn reason(view: &DefinedView, now: Timestamp) -> String {
-    let because = (!view.message.is_empty()).then(|| clean(&view.message));
-    let changed = view.changed_at.map(|at| format!("changed {}", age(now, at)));
-    let heard = view.last_heard_at.map(|at| format!("last heard {}", age(now, at)));
-    let parts: Vec<String> = [because, changed, heard].into_iter().flatten().collect();
-    if parts.is_empty() { String::new() } else { format!("total: {}.\n", parts.join("; ")) }
+/// When a device that counts was last heard: a line, if the hub says so.
+fn heard(view: &DefinedView, now: Timestamp) -> String {
+    view.last_heard_at.map_or_else(String::new, |at| format!("last heard {}.\n", age(now, at)))
+}
+
+/// Everything that is counted, as a part.
+fn explained_total(view: &DefinedView) -> Explained<CountedPart> {
+    let DefinedView { message, changed_at, last_heard_at, total, .. } = view.clone();
+    Explained { message, changed_at, last_heard_at, part: total }
+}
+
+/// The cells of a part.
+fn cells(name: &str, part: &CountedPart) -> Vec<Cell> {
+    match part {
+        CountedPart::Standings(part) => groups::row(name, part).into(),
+        CountedPart::Devices(part) => {
+            let known = format!("{} of {}", part.complete.devices, part.complete.of);
+            vec![name.into(), groups::devices(part.devices).into(), known.into()]
+        }
+        CountedPart::Components(part) => {
+            let known = format!("{} of {} targets", part.complete.devices, part.complete.of);
+            vec![name.into(), states(&part.components).into(), known.into()]
+        }
+    }
 }
 
 /// The counted things by freshness. Components are not counted by freshness.

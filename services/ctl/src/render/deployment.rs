@@ -56,13 +56,9 @@ pub(super) fn join<T: ToString>(names: impl IntoIterator<Item = T>, last: &str) 
     }
 }
 
-/// An empty table of standings, each row a deployment, a group or whatever else the first column names.
-pub(super) fn standings_by(what: &'static str) -> Table {
-    Table::new(&standing_titles(what))
-}
-
-/// The same with more columns after them.
-pub(super) fn standings_by_with(what: &'static str, more: &[&'static str]) -> Table {
+/// An empty table of standings, each row a deployment, a group or whatever else the first column names, with more columns after
+/// them.
+pub(super) fn standings_by(what: &'static str, more: &[&'static str]) -> Table {
     Table::new(&[&standing_titles(what)[..], more].concat())
 }
 
@@ -83,7 +79,7 @@ const fn standing_titles(what: &'static str) -> [&'static str; 10] {
 
 /// The table alone.
 pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>, now: Timestamp) -> Table {
-    let mut table = standings_by_with("DEPLOYMENT", &["?CHANGED", "?BECAUSE"]);
+    let mut table = standings_by("DEPLOYMENT", &["?CHANGED", "?BECAUSE"]);
     let views: Vec<_> = views.into_iter().collect();
     for view in &views {
         let heard = by_freshness(&view.counts);

@@ -11,11 +11,12 @@ use muster_contract::query::{
 use muster_contract::state::cut;
 use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::view::{DeploymentView, Omitted, Retried, Standing};
-use muster_contract::{DeploymentId, DeviceKey, SiteId, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, SiteId};
 
 use super::axes::RowCondition;
 use super::device::{Device, DeviceState};
 use super::fleet::Fleet;
+use super::last_heard::HeardAtSites;
 use super::max_timestamp::Times;
 use super::standing::{CountClass, Row};
 use super::status::{StatusRefusal, message};
@@ -53,11 +54,11 @@ impl Fleet {
         let from = page.after.as_ref().map_or(Unbounded, Excluded);
         let numbers = self.totals.deployment_numbers.range::<DeploymentId, _>((from, Unbounded));
         let passes = |group: &Group| query.verdict.is_empty() || query.verdict.contains(&group.verdict());
-        let heard = self.heard_at_sites(&sites);
+        let heard = HeardAtSites::new(self, sites.clone());
         let views = numbers.filter_map(|(_, number)| {
             let group = self.group_at(*number, sites.iter().copied());
             let wanted = !group.is_empty() && passes(&group) && self.has_error(*number, &sites, query);
-            wanted.then(|| self.view_at(*number, &group, query, heard.get(number).copied())).flatten()
+            wanted.then(|| self.view_at(*number, &group, query, &heard)).flatten()
         });
         let (deployments, next) = cut_page(views, page.limit, |view| view.deployment.to_string());
         let (hub, silent_sites) =
@@ -98,7 +99,7 @@ impl Fleet {
         number: u32,
         group: &Group,
         query: &Query,
-        heard_at: Option<Timestamp>,
+        heard: &HeardAtSites<'_>,
     ) -> Option<DeploymentView> {
         if query.site.is_empty() {
             return self.view_of(number);
@@ -106,8 +107,8 @@ impl Fleet {
         let hub = self.hub_hearing_on(number, query.site.iter());
         let named = self.totals.deployment(number).named();
         let sites = query.site.iter().filter_map(|site| self.totals.site_numbers.get(site));
-        let changed = sites.filter_map(|site| self.totals.last_changed.of_place((number, *site)));
-        let times = Times { changed_at: changed.max(), heard_at };
+        let changed = sites.map(|site| self.totals.last_changed.of_place((number, *site)));
+        let times = Times { changed_at: changed.max().flatten(), heard_at: heard.with(number) };
         let standings = Standings { group, hub, times };
         Some(shown_deployment(named, self.as_of, standings, BTreeMap::new(), Vec::new(), Omitted::default()))
     }

@@ -318,7 +318,12 @@ impl Fleet {
             let in_scope = scope == Scope::Rows || scope == Scope::Row(place);
             if !in_scope && same {
                 let counts = row.is_counted(after);
-                self.totals.exchange_heard_with(row.deployment, (before, counts), (after, counts));
+                self.totals.exchange_heard_with(
+                    row.deployment,
+                    (*site, groups),
+                    (before, counts),
+                    (after, counts),
+                );
                 continue;
             }
             let old = row.count_class(before);
@@ -352,7 +357,12 @@ impl Fleet {
                 *unknown += u32::from(new.is_unknown());
             }
             let counts = |class| class != CountClass::Nothing;
-            self.totals.exchange_heard_with(row.deployment, (before, counts(old)), (after, counts(new)));
+            self.totals.exchange_heard_with(
+                row.deployment,
+                (*site, groups),
+                (before, counts(old)),
+                (after, counts(new)),
+            );
             if is_shown_alike {
                 continue;
             }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use muster_contract::{LabelKey, LabelValue};
 
 use super::counts_by_deployment::CountsByDeployment;
+use super::max_by_deployment::MaxByDeployment;
 use super::max_timestamp::MaxTimestamp;
 use super::slots::fill_slot;
 use super::tally::GroupChange;
@@ -36,6 +37,10 @@ pub(super) struct LabelGroup {
     deployments: CountsByDeployment,
     /// The last change of its devices' standings, including standings that count for nothing.
     pub(super) changed_at: MaxTimestamp,
+    /// The same of each deployment.
+    pub(super) changed_with: MaxByDeployment,
+    /// When a device with a counted standing of each deployment was last heard.
+    pub(super) heard_with: MaxByDeployment,
     /// Devices in it, retired ones too.
     members: u32,
     pub(super) changed: bool,
@@ -59,6 +64,8 @@ impl Groups {
             whole: Whole::default(),
             deployments: CountsByDeployment::default(),
             changed_at: MaxTimestamp::default(),
+            changed_with: MaxByDeployment::default(),
+            heard_with: MaxByDeployment::default(),
             members: 0,
             changed: false,
         };

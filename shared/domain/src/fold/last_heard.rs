@@ -4,34 +4,57 @@
 //! Each fact updates the maxima together with the counts. Devices are searched only while a maximum is stale: from when
 //! the device that was heard last stops counting until another one is heard.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
-use muster_contract::parts::PARTS_MAX;
 use muster_contract::{LabelKey, LabelValue, Timestamp};
 
 use super::device::Device;
 use super::fleet::Fleet;
 use super::groups::LabelGroup;
-use super::max_timestamp::Times;
+use super::max_timestamp::{MaxTimestamp, Times, highest};
 use super::standing::{DeviceContext, Row};
 use super::totals::{Site, Totals};
 
-/// Devices that one answer visits at most for the times of a deployment at some sites or in the groups of a label: no totals hold
-/// those.
-const VISITS_MAX: usize = 20_000;
-/// Devices that one answer visits at most for the groups of all its parts. Its reader is a federation, which waits longer than a
-/// person.
-const VISITS_FOR_PARTS_MAX: usize = 128_000;
-/// The same for one part.
-const VISITS_FOR_PART_MAX: usize = VISITS_FOR_PARTS_MAX / PARTS_MAX;
+/// Devices that a part of a federation visits at most for those of its groups whose maxima are stale. An answer has many parts.
+const VISITS_FOR_PART_MAX: usize = 2_000;
+/// Devices that an answer visits at most for those without a label: no totals hold their times.
+const VISITS_WITHOUT_LABEL_MAX: usize = 20_000;
 
 /// Times by label and value.
-type TimesByGroup<'a> = BTreeMap<(&'a LabelKey, &'a LabelValue), Times>;
+pub(super) type TimesByGroup<'a> = BTreeMap<(&'a LabelKey, &'a LabelValue), Times>;
 
-/// Those of one label.
-fn values_of(by_group: TimesByGroup<'_>) -> BTreeMap<&LabelValue, Times> {
-    by_group.into_iter().map(|((_, value), times)| (value, times)).collect()
+/// When devices with a counted standing of each deployment were last heard at some sites.
+pub(super) struct HeardAtSites<'a> {
+    fleet: &'a Fleet,
+    sites: Vec<&'a Site>,
+    /// The result of a visit of all devices of the sites. The first stale maximum needs it.
+    visited: OnceCell<HashMap<u32, Timestamp>>,
+}
+
+impl<'a> HeardAtSites<'a> {
+    pub(super) fn new(fleet: &'a Fleet, sites: Vec<&'a Site>) -> Self {
+        Self { fleet, sites, visited: OnceCell::new() }
+    }
+
+    /// When one with a standing of this deployment was last heard.
+    pub(super) fn with(&self, deployment: u32) -> Option<Timestamp> {
+        let newest = highest(self.sites.iter().map(|site| site.heard_with.of(deployment)));
+        newest.or_search(|| self.visited.get_or_init(|| self.visit()).get(&deployment).copied())
+    }
+
+    fn visit(&self) -> HashMap<u32, Timestamp> {
+        let mut newest = HashMap::new();
+        for device in self.sites.iter().flat_map(|site| self.fleet.devices_of(site)) {
+            let (Some(at), context) = (device.state.heard_at(), device.state.context()) else { continue };
+            for row in device.rows.iter().filter(|row| row.is_counted(&context)) {
+                let held = newest.entry(row.deployment).or_insert(at);
+                *held = at.max(*held);
+            }
+        }
+        newest
+    }
 }
 
 impl Fleet {
@@ -50,38 +73,6 @@ impl Fleet {
     pub(super) fn heard_with(&self, deployment: u32) -> Option<Timestamp> {
         let heard = self.totals.deployment(deployment).heard;
         heard.or_search(|| self.newest_with(deployment, self.devices_after(|_| true, None, Some(deployment))))
-    }
-
-    /// The same at some sites, by a search of their devices. None if they have more than [`VISITS_MAX`].
-    pub(super) fn heard_with_at<'a>(
-        &'a self,
-        deployment: u32,
-        sites: impl Iterator<Item = &'a Site>,
-    ) -> Option<Timestamp> {
-        let here = sites.filter(|site| site.deployments.has(deployment));
-        let devices: Vec<&Device> =
-            here.flat_map(|site| self.devices_of(site)).take(VISITS_MAX + 1).collect();
-        if devices.len() > VISITS_MAX {
-            return None;
-        }
-        self.newest_with(deployment, devices.into_iter())
-    }
-
-    /// The same of every deployment at some sites, by one visit of their devices. Empty if they have more than
-    /// [`VISITS_MAX`].
-    pub(super) fn heard_at_sites(&self, sites: &[&Site]) -> HashMap<u32, Timestamp> {
-        let mut newest = HashMap::new();
-        for (looked_at, device) in sites.iter().flat_map(|site| self.devices_of(site)).enumerate() {
-            if looked_at >= VISITS_MAX {
-                return HashMap::new();
-            }
-            let (Some(at), context) = (device.state.heard_at(), device.state.context()) else { continue };
-            for row in device.rows.iter().filter(|row| row.is_counted(&context)) {
-                let held = newest.entry(row.deployment).or_insert(at);
-                *held = at.max(*held);
-            }
-        }
-        newest
     }
 
     /// When a standing of a deployment last changed, and when a device with a counted one was last heard.
@@ -104,55 +95,63 @@ impl Fleet {
         Times { changed_at: self.totals.last_changed.of_fleet(), heard_at: self.heard_anywhere() }
     }
 
-    /// The same of a group. While one of its maxima is stale, it is searched among all devices of the fleet.
+    /// The same of a group.
     pub(super) fn times_of_group(&self, group: &LabelGroup) -> Times {
-        let members = || self.devices.iter().filter(|device| self.is_in(device, group));
-        let rows = || members().flat_map(|device| &device.rows);
-        Times {
-            changed_at: group.changed_at.or_search(|| rows().filter_map(|row| row.changed_at()).max()),
-            heard_at: group.whole.heard.or_search(|| self.newest_heard(members())),
-        }
+        self.times_by_group(None, &[group]).into_values().next().unwrap_or_default()
     }
 
-    /// The same of all groups of a label. If a maximum is stale, the devices of the fleet are visited once.
-    pub(super) fn times_by_value<'a>(
+    /// The same of some groups, or of one deployment in them.
+    pub(super) fn times_by_group<'a>(
         &'a self,
-        groups: impl Iterator<Item = &'a LabelGroup>,
-        label: &LabelKey,
-    ) -> BTreeMap<&'a LabelValue, Times> {
-        let groups: Vec<&LabelGroup> = groups.collect();
-        if groups.iter().any(|group| group.changed_at.is_stale() || group.whole.heard.is_stale()) {
-            return values_of(self.visit_by_group(|group| group.label == *label, None));
+        deployment: Option<u32>,
+        groups: &[&'a LabelGroup],
+    ) -> TimesByGroup<'a> {
+        self.times_within(deployment, groups, usize::MAX)
+    }
+
+    /// The same of a deployment in some groups, for a part. Those with a stale maximum are left out if the fleet has more than
+    /// [`VISITS_FOR_PART_MAX`] devices.
+    pub(super) fn times_for_part<'a>(
+        &'a self,
+        deployment: u32,
+        groups: &[&'a LabelGroup],
+    ) -> TimesByGroup<'a> {
+        self.times_within(Some(deployment), groups, VISITS_FOR_PART_MAX)
+    }
+
+    /// The maxima of some groups. If any is stale and the fleet has no more devices than `visits`, they are visited once.
+    fn times_within<'a>(
+        &'a self,
+        deployment: Option<u32>,
+        groups: &[&'a LabelGroup],
+        visits: usize,
+    ) -> TimesByGroup<'a> {
+        let (mut times, mut stale) = (TimesByGroup::new(), BTreeSet::new());
+        for group in groups {
+            let (name, [changed, heard]) = ((&group.label, &group.value), group.maxima(deployment));
+            if changed.is_stale() || heard.is_stale() {
+                stale.insert(name);
+            } else {
+                times.insert(name, Times { changed_at: changed.bound(), heard_at: heard.bound() });
+            }
         }
-        let times = |group: &LabelGroup| Times {
-            changed_at: group.changed_at.bound(),
-            heard_at: group.whole.heard.bound(),
+        if !stale.is_empty() && self.devices.len() <= visits {
+            let is_stale = |group: &LabelGroup| stale.contains(&(&group.label, &group.value));
+            times.append(&mut self.visit_by_group(is_stale, deployment));
+        }
+        times
+    }
+
+    /// The same of devices without a label, by a visit of all. None if the fleet has more than [`VISITS_WITHOUT_LABEL_MAX`].
+    pub(super) fn times_without(&self, label: &LabelKey, deployment: Option<u32>) -> Times {
+        if self.devices.len() > VISITS_WITHOUT_LABEL_MAX {
+            return Times::default();
+        }
+        let has_label = |device: &Device| {
+            device.groups.iter().any(|number| self.totals.groups.get(*number).label == *label)
         };
-        groups.into_iter().map(|group| (&group.value, times(group))).collect()
-    }
-
-    /// The same of a deployment in the groups of a label. Empty if the fleet has more than [`VISITS_MAX`] devices.
-    pub(super) fn times_with_by_value(
-        &self,
-        deployment: u32,
-        label: &LabelKey,
-    ) -> BTreeMap<&LabelValue, Times> {
-        if self.devices.len() > VISITS_MAX {
-            return BTreeMap::new();
-        }
-        values_of(self.visit_by_group(|group| group.label == *label, Some(deployment)))
-    }
-
-    /// The same in some groups of any labels, for a part. Empty if the fleet has more than [`VISITS_FOR_PART_MAX`] devices.
-    pub(super) fn times_with_by_group(
-        &self,
-        deployment: u32,
-        groups: &BTreeSet<(&LabelKey, &LabelValue)>,
-    ) -> TimesByGroup<'_> {
-        if self.devices.len() > VISITS_FOR_PART_MAX {
-            return BTreeMap::new();
-        }
-        self.visit_by_group(|group| groups.contains(&(&group.label, &group.value)), Some(deployment))
+        let devices = self.devices.iter().filter(|device| !has_label(device));
+        devices.map(|device| device.times(deployment)).fold(Times::default(), Times::newest)
     }
 
     /// The times by group of every row, or of those of a deployment, of the groups that are wanted. Rows of devices in none of
@@ -169,24 +168,13 @@ impl Fleet {
             if groups.peek().is_none() {
                 continue;
             }
-            let context = device.state.context();
-            let rows =
-                || device.rows.iter().filter(|row| deployment.is_none_or(|number| row.deployment == number));
-            let is_heard = deployment.is_none() || rows().any(|row| row.is_counted(&context));
-            let times = Times {
-                changed_at: rows().filter_map(Row::changed_at).max(),
-                heard_at: context.counted_heard_at().filter(|_| is_heard),
-            };
+            let times = device.times(deployment);
             for group in groups {
                 let newest: &mut Times = by_group.entry((&group.label, &group.value)).or_default();
                 *newest = newest.newest(times);
             }
         }
         by_group
-    }
-
-    fn is_in(&self, device: &Device, group: &LabelGroup) -> bool {
-        device.groups.iter().any(|number| std::ptr::eq(self.totals.groups.get(*number), group))
     }
 
     fn devices_of<'a>(&'a self, site: &'a Site) -> impl Iterator<Item = &'a Device> {
@@ -225,15 +213,44 @@ impl Fleet {
     }
 }
 
+impl LabelGroup {
+    /// When a standing in it last changed, and when a device of it was last heard; or one of a deployment.
+    fn maxima(&self, deployment: Option<u32>) -> [MaxTimestamp; 2] {
+        match deployment {
+            Some(number) => [self.changed_with.of(number), self.heard_with.of(number)],
+            None => [self.changed_at, self.whole.heard],
+        }
+    }
+}
+
+impl Device {
+    /// Its share in the times of a group, or of a deployment in one.
+    fn times(&self, deployment: Option<u32>) -> Times {
+        let context = self.state.context();
+        let rows = || self.rows.iter().filter(|row| deployment.is_none_or(|number| row.deployment == number));
+        let is_heard = deployment.is_none() || rows().any(|row| row.is_counted(&context));
+        Times {
+            changed_at: rows().filter_map(Row::changed_at).max(),
+            heard_at: context.counted_heard_at().filter(|_| is_heard),
+        }
+    }
+}
+
 impl Totals {
-    /// Replaces the time of a device in the deployment of one of its rows, as far as the row counts for anything.
+    /// Replaces the time of a device in the deployment of one of its rows, there at its site and in its groups, as far as the row
+    /// counts for anything.
     pub(super) fn exchange_heard_with(
         &mut self,
         deployment: u32,
+        (site, groups): (u32, &[u32]),
         (before, counted): (&DeviceContext, bool),
         (after, counts): (&DeviceContext, bool),
     ) {
         let (was, is) = (before.heard_at.filter(|_| counted), after.heard_at.filter(|_| counts));
         self.deployment_mut(deployment).heard.exchange(was, is);
+        self.site_mut(site).heard_with.exchange(deployment, was, is);
+        for group in groups {
+            self.groups.get_mut(*group).heard_with.exchange(deployment, was, is);
+        }
     }
 }

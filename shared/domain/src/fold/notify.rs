@@ -61,7 +61,7 @@ impl Fleet {
     ) -> Result<(NoticeState, NoticeOmitted), NothingToTell> {
         let query = subscription.query();
         let short = StatusQuery { output: Output::Summary, ..query.clone() };
-        let whole = self.notice_answer(&short, 1)?;
+        let whole = self.status_answer(&short, None, 1)?;
         if !whole.whole {
             return Err(NothingToTell::TooWide);
         }
@@ -70,7 +70,7 @@ impl Fleet {
         let view = query.id.as_ref().filter(|_| is_whole).and_then(|id| self.deployment_view(id));
         let (mut apps, mut targets, mut omitted) = (Vec::new(), Vec::new(), NoticeOmitted::default());
         if query.output == Output::All && targets_max > 0 {
-            let lines = self.notice_answer(&query, targets_max)?;
+            let lines = self.status_answer(&query, None, targets_max)?;
             (apps, targets) = (lines.apps, lines.targets);
         }
         let (rollup, hub) = (whole.rollup, whole.hub);

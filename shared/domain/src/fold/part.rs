@@ -93,15 +93,13 @@ impl Fleet {
         }))
     }
 
-    /// Adds the times of a deployment in each group, by one visit of their devices.
+    /// Adds the times of a deployment in each group.
     fn with_times(&self, number: u32, mut groups: Vec<GroupShare>) -> Vec<GroupShare> {
-        if !groups.is_empty() {
-            let shown = groups.iter().map(|share| (&share.label, &share.value)).collect();
-            let by_group = self.times_with_by_group(number, &shown);
-            for share in &mut groups {
-                let times = by_group.get(&(&share.label, &share.value)).copied().unwrap_or_default();
-                (share.changed_at, share.last_heard_at) = (times.changed_at, times.heard_at);
-            }
+        let shown = groups.iter().filter_map(|share| self.totals.groups.find(&share.label, &share.value));
+        let by_group = self.times_for_part(number, &shown.collect::<Vec<_>>());
+        for share in &mut groups {
+            let times = by_group.get(&(&share.label, &share.value)).copied().unwrap_or_default();
+            (share.changed_at, share.last_heard_at) = (times.changed_at, times.heard_at);
         }
         groups
     }

@@ -137,52 +137,21 @@ impl Fleet {
         limit: usize,
     ) -> Result<StatusAnswer, StatusRefusal> {
         let filter = self.filter(query)?;
-        let mut answer = self.filtered_answer(&filter, query, after, limit);
-        if filter.is_of_places() {
-            answer.rollup.last_heard_at = filter.kept_heard_at(self);
-        }
-        Ok(answer)
-    }
-
-    /// The same without `lastHeardAt` of the roll-up of a deployment at sites, which takes a visit to their devices: too
-    /// much for each notice.
-    ///
-    /// # Errors
-    /// A name is unknown, or the question is invalid.
-    pub(super) fn notice_answer(
-        &self,
-        query: &StatusQuery,
-        limit: usize,
-    ) -> Result<StatusAnswer, StatusRefusal> {
-        let filter = self.filter(query)?;
-        let mut answer = self.filtered_answer(&filter, query, None, limit);
-        if filter.is_of_places() && !filter.is_of_a_deployment_at_sites() {
-            answer.rollup.last_heard_at = filter.kept_heard_at(self);
-        }
-        Ok(answer)
-    }
-
-    fn filtered_answer(
-        &self,
-        filter: &Filter<'_>,
-        query: &StatusQuery,
-        after: Option<&StatusCursor>,
-        limit: usize,
-    ) -> StatusAnswer {
         let kept = filter.kept(self);
         let mut page = StatusPage::default();
         if kept.is_none() || query.output != Output::Summary {
-            self.scan(filter, query, after, limit.max(1), &mut page);
+            self.scan(&filter, query, after, limit.max(1), &mut page);
         }
         let whole = kept.is_some() || (after.is_none() && !page.more);
         let rollup = match kept {
             Some((group, changed_at)) => {
-                Rollup { changed_at, ..self.kept_rollup(filter, &group, query.status) }
+                let last_heard_at = filter.kept_heard_at(self);
+                Rollup { changed_at, last_heard_at, ..self.kept_rollup(&filter, &group, query.status) }
             }
             None => std::mem::take(&mut page.sum).rollup(query.status),
         };
         let total = rollup.targets + rollup.leaving + rollup.superseded;
-        StatusAnswer {
+        Ok(StatusAnswer {
             as_of: self.as_of,
             deployment: query.id.clone(),
             generation: query.generation,
@@ -196,7 +165,7 @@ impl Fleet {
             total: whole.then_some(total),
             next: page.end(limit.max(1), |last| self.cursor(last)).map(|end| end.to_string()),
             targets: page.lines,
-        }
+        })
     }
 
     /// Looks at what comes after a cursor until there is enough.

@@ -17,6 +17,7 @@ use super::error_index::ErrorIndex;
 use super::groups::{Groups, LabelGroup};
 use super::hearing::UnheardCounts;
 use super::last_changed::LastChanged;
+use super::max_by_deployment::MaxByDeployment;
 use super::max_timestamp::MaxTimestamp;
 use super::members::Members;
 use super::slots::fill_slot;
@@ -85,6 +86,8 @@ pub(super) struct Site {
     pub(super) whole: Whole,
     /// The site's share of each deployment.
     pub(super) deployments: CountsByDeployment,
+    /// When a device with a counted standing of each deployment was last heard.
+    pub(super) heard_with: MaxByDeployment,
     /// Its devices in order.
     pub(super) members: Members,
     changed: bool,
@@ -272,7 +275,9 @@ impl Totals {
         }
         self.last_changed.replace(place, was, is);
         for number in groups {
-            self.groups.get_mut(*number).changed_at.exchange(was, is);
+            let group = self.groups.get_mut(*number);
+            group.changed_at.exchange(was, is);
+            group.changed_with.exchange(place.0, was, is);
         }
     }
 
@@ -283,6 +288,9 @@ impl Totals {
             let group = self.groups.get_mut(*number);
             for row in &device.rows {
                 group.changed_at.apply(delta, row.changed_at());
+                group.changed_with.apply(delta, row.deployment, row.changed_at());
+                let heard_at = context.heard_at.filter(|_| row.is_counted(&context));
+                group.heard_with.apply(delta, row.deployment, heard_at);
                 let contributions = [CountClass::Nothing, row.count_class(&context)];
                 let [from, to] = contributions.map(|class| (class, Axes::default()));
                 let change = match delta {
@@ -426,6 +434,7 @@ impl Site {
             id,
             whole: Whole::default(),
             deployments: CountsByDeployment::default(),
+            heard_with: MaxByDeployment::default(),
             members: Members::default(),
             changed: false,
         }

@@ -9,6 +9,7 @@
 //! Counts are retracted exactly; of times, only the newest of each block of devices are kept ([`newest`]).
 
 mod cell;
+mod contribution;
 mod definitions;
 mod newest;
 mod select;
@@ -16,20 +17,19 @@ mod view;
 
 pub use view::{Shown, Unsigned};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use muster_contract::ViewName;
 use muster_contract::canonical::Digest;
-use muster_contract::defined::{Counted, GroupBy, ViewDefinition};
-use muster_contract::{Timestamp, ViewName};
+use muster_contract::defined::ViewDefinition;
 
-use self::cell::Cell;
-use self::newest::NewestTimes;
-use self::select::Selects as _;
+use self::cell::{Cell, Counts};
+use self::contribution::{Place, ViewContribution, contributions};
+use self::newest::{BlockTimes, block_of, devices_of};
 use super::delta::Delta;
 use super::device::Device;
 use super::hearing::UnheardCounts;
-use super::max_timestamp::Times;
-use super::standing::{CountClass, DeviceContext, Row};
+use super::standing::DeviceContext;
 use super::totals::Totals;
 
 /// All defined views.
@@ -50,14 +50,11 @@ struct ViewAggregate {
     cursor: u32,
     /// All devices were counted once; new ones are counted as they come.
     counted: bool,
-    total: Cell,
-    /// Devices without the label that is grouped by.
-    without: Cell,
-    groups: BTreeMap<Box<str>, Cell>,
+    parts: Parts,
     /// Devices that count, by unheard partition.
     unheard: UnheardCounts,
-    /// When the rows that count last changed, and when their devices were last heard.
-    newest: NewestTimes,
+    /// Parts with a maximum that may be stale, by block.
+    stale: BTreeMap<u32, BTreeSet<Place<Box<str>>>>,
     changed: bool,
 }
 
@@ -67,14 +64,6 @@ struct CountedDevice<'a> {
     totals: &'a Totals,
     device: &'a Device,
     context: &'a DeviceContext,
-}
-
-/// The rows of a device that count.
-#[derive(Default)]
-struct CountedRows {
-    /// Whether the device counts.
-    any: bool,
-    changed_at: Option<Timestamp>,
 }
 
 impl ViewAggregates {
@@ -105,20 +94,15 @@ impl ViewAggregates {
     ) {
         let seen = CountedDevice { totals, device, context: after };
         for aggregate in self.list.values_mut().filter(|aggregate| number < aggregate.cursor) {
-            if times_of(&aggregate.definition, seen).is_some() {
-                aggregate.newest.exchange_heard(number, before.heard_at, after.heard_at);
-            }
+            aggregate.change(number, seen, |cell, _| {
+                cell.newest.exchange_heard(number, before.heard_at, after.heard_at)
+            });
         }
     }
 
     /// Recomputes the times that a fact left stale. Counts and records of all devices must agree.
     pub(super) fn recompute_times(&mut self, totals: &Totals, devices: &[Device]) {
-        for ViewAggregate { definition, cursor, newest, .. } in self.list.values_mut() {
-            newest.recompute(*cursor, |number| {
-                let device = &devices[number as usize];
-                times_of(definition, CountedDevice { totals, device, context: &device.state.context() })
-            });
-        }
+        self.list.values_mut().for_each(|aggregate| aggregate.recompute_times(totals, devices));
     }
 
     /// A device is new, the last by number: views that have counted all others count it too.
@@ -157,154 +141,109 @@ impl ViewAggregate {
             digest,
             cursor: 0,
             counted: false,
-            total: Cell::default(),
-            without: Cell::default(),
-            groups: BTreeMap::new(),
+            parts: Parts::default(),
             unheard: UnheardCounts::default(),
-            newest: NewestTimes::default(),
+            stale: BTreeMap::new(),
             changed: false,
         }
     }
 
     /// Adds a device to the counts or retracts it. True where it counts.
     fn apply_delta(&mut self, delta: Delta, number: u32, seen: CountedDevice<'_>) -> bool {
-        if seen.context.retired || !self.definition.select.takes_device(seen) {
-            return false;
-        }
-        let CountedRows { any, changed_at } = match self.definition.count {
-            Counted::Standings => self.apply_standings(delta, seen),
-            Counted::Devices => self.apply_device(delta, seen),
-            Counted::Components => self.apply_components(delta, seen),
-        };
+        let any = self.change(number, seen, |cell, contribution| {
+            contribution.apply(delta, &mut cell.counts);
+            cell.newest.apply(delta, number, contribution.times)
+        });
         self.unheard.shift(delta, seen.context.unheard_in.filter(|_| any));
-        if any {
-            self.newest.apply(delta, number, Times { changed_at, heard_at: seen.context.heard_at });
-        }
         any
     }
 
-    fn apply_standings(&mut self, delta: Delta, seen: CountedDevice<'_>) -> CountedRows {
-        let mut counted = CountedRows::default();
-        for row in &seen.device.rows {
-            let Some(class) = count_class(&self.definition, seen, row) else { continue };
-            counted.insert(row);
-            self.total.group.shift(delta, class);
-            self.with_group_of(seen, row, |cell| cell.group.shift(delta, class));
-        }
-        counted
+    /// Changes each part that a device contributes to. `change` tells whether it left a maximum of the device's block stale.
+    /// True where the device counts.
+    fn change(
+        &mut self,
+        number: u32,
+        seen: CountedDevice<'_>,
+        change: impl Fn(&mut Cell, &ViewContribution<'_>) -> bool,
+    ) -> bool {
+        let Self { definition, parts, stale, .. } = self;
+        contributions(definition, seen, |contribution| {
+            if parts.with(contribution.place, |cell| change(cell, &contribution)) {
+                let place = match contribution.place {
+                    Place::Total => Place::Total,
+                    Place::Without => Place::Without,
+                    Place::Group(name) => Place::Group(name.into()),
+                };
+                stale.entry(block_of(number)).or_default().insert(place);
+            }
+        })
     }
 
-    fn apply_device(&mut self, delta: Delta, seen: CountedDevice<'_>) -> CountedRows {
-        let by_deployment = self.definition.group_by == Some(GroupBy::Deployment);
-        let (context, complete) = (seen.context, seen.context.is_complete(seen.device.unknown));
-        let shift = |cell: &mut Cell| cell.devices.shift(delta, context.freshness, context.missing, complete);
-        let any = self.definition.select.is_of_devices();
-        let mut counted = CountedRows { any, ..CountedRows::default() };
-        for row in &seen.device.rows {
-            if count_class(&self.definition, seen, row).is_some() {
-                counted.insert(row);
-                if by_deployment {
-                    self.with_group_of(seen, row, shift);
-                }
-            }
-        }
-        if counted.any {
-            shift(&mut self.total);
-            if !by_deployment {
-                self.with_group_of_device(seen, shift);
-            }
-        }
-        counted
-    }
-
-    fn apply_components(&mut self, delta: Delta, seen: CountedDevice<'_>) -> CountedRows {
-        let by_component = self.definition.group_by == Some(GroupBy::Component);
-        let mut counted = CountedRows::default();
-        for row in &seen.device.rows {
-            let (Some(class), Some(report)) = (count_class(&self.definition, seen, row), &row.report) else {
+    /// Recomputes the times that are stale, by one visit of the devices of each block.
+    fn recompute_times(&mut self, totals: &Totals, devices: &[Device]) {
+        for (block, places) in std::mem::take(&mut self.stale) {
+            let stale = places.into_iter().filter(|place| {
+                self.parts.get(place.as_ref()).is_some_and(|cell| cell.newest.is_stale_in(block))
+            });
+            // In order, for the search below.
+            let mut newest: Vec<_> = stale.map(|place| (place, BlockTimes::default())).collect();
+            if newest.is_empty() {
                 continue;
-            };
-            counted.insert(row);
-            let count = |cell: &mut Cell, name: Option<&str>| {
-                cell.group.shift(delta, class);
-                let wanted =
-                    report.components.iter().filter(|(of, _)| name.is_none_or(|name| name == of.as_str()));
-                wanted.for_each(|(_, state)| delta.apply(&mut cell.states[*state as usize], 1));
-            };
-            count(&mut self.total, None);
-            if by_component {
-                for (name, _) in report.components.iter() {
-                    with(&mut self.groups, name.as_str(), |cell| count(cell, Some(name.as_str())));
-                }
-            } else {
-                self.with_group_of(seen, row, |cell| count(cell, None));
+            }
+            for number in devices_of(block, self.cursor) {
+                let device = &devices[number as usize];
+                let context = device.state.context();
+                contributions(
+                    &self.definition,
+                    CountedDevice { totals, device, context: &context },
+                    |found| {
+                        let at = newest.binary_search_by(|(place, _)| place.as_ref().cmp(&found.place));
+                        at.into_iter().for_each(|at| newest[at].1.add(found.times));
+                    },
+                );
+            }
+            for (place, times) in newest {
+                self.parts.with(place.as_ref(), |cell| cell.newest.set(block, times));
             }
         }
-        counted
+    }
+}
+
+/// The parts of a view.
+#[derive(Debug, Default)]
+struct Parts {
+    total: Cell,
+    /// Devices without the label that is grouped by.
+    without: Cell,
+    groups: BTreeMap<Box<str>, Cell>,
+}
+
+impl Parts {
+    fn get(&self, place: Place<&str>) -> Option<&Cell> {
+        match place {
+            Place::Total => Some(&self.total),
+            Place::Without => Some(&self.without),
+            Place::Group(name) => self.groups.get(name),
+        }
     }
 
-    /// Changes the group that a row of the device is in, if rows are grouped.
-    fn with_group_of(&mut self, seen: CountedDevice<'_>, row: &Row, change: impl FnOnce(&mut Cell)) {
-        match self.definition.group_by {
-            Some(GroupBy::Deployment) => {
-                with(&mut self.groups, seen.totals.deployment(row.deployment).id.as_str(), change);
+    /// Changes a part. A group is there while it counts anything.
+    fn with<R>(&mut self, place: Place<&str>, change: impl FnOnce(&mut Cell) -> R) -> R {
+        let name = match place {
+            Place::Total => return change(&mut self.total),
+            Place::Without => return change(&mut self.without),
+            Place::Group(name) => name,
+        };
+        if let Some(cell) = self.groups.get_mut(name) {
+            let result = change(cell);
+            if cell.counts == Counts::default() {
+                self.groups.remove(name);
             }
-            _ => self.with_group_of_device(seen, change),
+            return result;
         }
+        let mut cell = Cell::default();
+        let result = change(&mut cell);
+        self.groups.insert(name.into(), cell);
+        result
     }
-
-    fn with_group_of_device(&mut self, seen: CountedDevice<'_>, change: impl FnOnce(&mut Cell)) {
-        match &self.definition.group_by {
-            Some(GroupBy::Site) => {
-                with(&mut self.groups, seen.totals.site(seen.device.site).id.as_str(), change);
-            }
-            Some(GroupBy::Label(label)) => match seen.label(label) {
-                Some(value) => with(&mut self.groups, value.as_str(), change),
-                None => change(&mut self.without),
-            },
-            Some(GroupBy::Deployment | GroupBy::Component) | None => {}
-        }
-    }
-}
-
-impl CountedRows {
-    fn insert(&mut self, row: &Row) {
-        self.any = true;
-        self.changed_at = self.changed_at.max(row.changed_at());
-    }
-}
-
-/// When the rows of a device that count last changed, and when it was last heard; none if it does not count.
-fn times_of(definition: &ViewDefinition, seen: CountedDevice<'_>) -> Option<Times> {
-    let select = &definition.select;
-    if seen.context.retired || !select.takes_device(seen) {
-        return None;
-    }
-    let any = definition.count == Counted::Devices && select.is_of_devices();
-    let mut counted = CountedRows { any, ..CountedRows::default() };
-    let rows = seen.device.rows.iter().filter(|row| count_class(definition, seen, row).is_some());
-    rows.for_each(|row| counted.insert(row));
-    let times = Times { changed_at: counted.changed_at, heard_at: seen.context.heard_at };
-    counted.any.then_some(times)
-}
-
-/// The class of a row, if it is selected. Components are counted of reports about the current target alone.
-fn count_class(definition: &ViewDefinition, seen: CountedDevice<'_>, row: &Row) -> Option<CountClass> {
-    let class = row.count_class(seen.context);
-    let is_shown = definition.count != Counted::Components || class.shows_components();
-    (is_shown && definition.select.takes_standing(seen, row, class)).then_some(class)
-}
-
-/// Changes the cell of a name, which is there while it holds anything.
-fn with(groups: &mut BTreeMap<Box<str>, Cell>, name: &str, change: impl FnOnce(&mut Cell)) {
-    if let Some(cell) = groups.get_mut(name) {
-        change(cell);
-        if *cell == Cell::default() {
-            groups.remove(name);
-        }
-        return;
-    }
-    let mut cell = Cell::default();
-    change(&mut cell);
-    groups.insert(name.into(), cell);
 }

@@ -21,6 +21,17 @@ pub(crate) struct Found {
     pub(crate) without: CountedPart,
 }
 
+/// When something last changed, and was last heard.
+type Moments = (Option<Timestamp>, Option<Timestamp>);
+
+/// The times of the same.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct FoundTimes {
+    pub(crate) total: Moments,
+    pub(crate) groups: BTreeMap<String, Moments>,
+    pub(crate) without: Moments,
+}
+
 impl World {
     pub(crate) fn group_view(&self, label: &LabelKey, value: &LabelValue) -> Option<GroupView> {
         let within =
@@ -42,33 +53,46 @@ impl World {
         self.machines.iter().flat_map(|one| one.labels.clone()).collect()
     }
 
-    /// When a standing that a definition counts last changed, and when a device that counts was last heard.
-    pub(crate) fn defined_times(
-        &self,
-        definition: &ViewDefinition,
-    ) -> (Option<Timestamp>, Option<Timestamp>) {
+    /// When a standing that a definition counts last changed, and when a device that counts was last heard: in all, by group,
+    /// and without a group.
+    pub(crate) fn defined_times(&self, definition: &ViewDefinition) -> FoundTimes {
         let counts = |pair: Option<&Pair>| match (definition.count, pair) {
             (Counted::Components, Some(pair)) => shows_components(pair),
             (Counted::Devices, None) => definition.select.is_of_devices(),
             (_, pair) => pair.is_some(),
         };
-        let counted: Vec<_> = self.selected(definition).filter(|(_, pair)| counts(*pair)).collect();
-        let is_counted = |key: &DeviceKey, id: &DeploymentId| {
-            let mut pairs = counted.iter().filter_map(|(_, pair)| *pair);
-            pairs.any(|pair| (&pair.device, &pair.deployment) == (key, id))
-        };
-        (self.changed_at(&is_counted), self.heard_at(counted.iter().map(|(machine, _)| &machine.key)))
+        let mut found = FoundTimes::default();
+        for (machine, pair) in self.selected(definition).filter(|(_, pair)| counts(*pair)) {
+            let changed = pair
+                .and_then(|pair| self.changed_at(&|key, id| (key, id) == (&pair.device, &pair.deployment)));
+            let add = |times: &mut Moments| {
+                let heard = self.heard_at([&machine.key].into_iter());
+                *times = (times.0.max(changed), times.1.max(heard));
+            };
+            add(&mut found.total);
+            let by_component = definition.group_by == Some(GroupBy::Component);
+            let names: BTreeSet<Option<String>> = match pair {
+                Some(pair) if by_component => pair.names().map(Some).collect(),
+                pair => self.name(definition, machine, pair).into_iter().collect(),
+            };
+            for name in names {
+                match name {
+                    Some(name) => add(found.groups.entry(name).or_default()),
+                    None => add(&mut found.without),
+                }
+            }
+        }
+        found
     }
 
-    /// The same of the standings of a deployment on the devices of a group.
+    /// The same of the standings of a deployment on the devices of a group, or of those without the label.
     pub(crate) fn times_with(
         &self,
         id: &DeploymentId,
         label: &LabelKey,
-        value: &LabelValue,
-    ) -> (Option<Timestamp>, Option<Timestamp>) {
-        let is_in =
-            |key: &DeviceKey| self.times.labels(key).is_some_and(|labels| labels.get(label) == Some(value));
+        value: Option<&LabelValue>,
+    ) -> Moments {
+        let is_in = |key: &DeviceKey| self.times.labels(key).and_then(|labels| labels.get(label)) == value;
         let pairs = self.pairs.iter().filter(|pair| pair.deployment == *id && is_in(&pair.device));
         let changed_at = self.changed_at(&|key, of| of == id && is_in(key));
         (changed_at, self.heard_at(pairs.map(|pair| &pair.device)))

@@ -3,7 +3,9 @@
 
 use std::ops::Bound::{Excluded, Unbounded};
 
+use muster_contract::explained::Explained;
 use muster_contract::groups::{GroupLine, GroupView, GroupsAnswer, LabelLine, LabelsAnswer};
+use muster_contract::standing_part::StandingPart;
 use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, LabelKey, LabelValue};
 
@@ -70,20 +72,18 @@ impl Fleet {
         if number.is_some() && total.is_empty() {
             return Err(NoGroups::Deployment);
         }
-        let groups = || self.totals.groups.of(label);
-        let known = groups().ok_or(NoGroups::Label)?;
-        let mut times = match number {
-            None => self.times_by_value(known, label),
-            Some(number) => self.times_with_by_value(number, label),
-        };
-        let values = groups().into_iter().flatten().map(|group| ValueCounts {
+        let groups: Vec<&LabelGroup> = self.totals.groups.of(label).ok_or(NoGroups::Label)?.collect();
+        let times = self.times_by_group(number, &groups);
+        let values = groups.into_iter().map(|group| ValueCounts {
             value: &group.value,
             devices: group.whole.devices,
             counts: group.counts_of(number),
-            times: times.remove(&group.value).unwrap_or_default(),
+            times: times.get(&(&group.label, &group.value)).copied().unwrap_or_default(),
         });
         let values = values.filter(|value| number.is_none() || !value.counts.is_empty()).collect();
-        Ok(Split { label, deployment, total, values }.answer(self.as_of, page))
+        let times = number.map_or_else(|| self.times_of_fleet(), |number| self.times_of_deployment(number));
+        let without = self.times_without(label, number);
+        Ok(Split { label, deployment, total, times, without, values }.answer(self.as_of, page))
     }
 }
 
@@ -92,6 +92,10 @@ pub(in crate::fold) struct Split<'a> {
     pub(in crate::fold) label: &'a LabelKey,
     pub(in crate::fold) deployment: Option<&'a DeploymentId>,
     pub(in crate::fold) total: Group,
+    /// The times of everything.
+    pub(in crate::fold) times: Times,
+    /// The times of the devices without the label.
+    pub(in crate::fold) without: Times,
     pub(in crate::fold) values: Vec<ValueCounts<'a>>,
 }
 
@@ -111,22 +115,29 @@ impl Split<'_> {
             self.values.iter().filter(|value| page.after.as_ref().is_none_or(|after| value.value > after));
         let lines = wanted.map(|ValueCounts { value, devices, counts, times }| GroupLine {
             value: (*value).clone(),
-            message: counts.verdict().words(counts.heard()),
-            changed_at: times.changed_at,
-            last_heard_at: times.heard_at,
             devices: devices.by_freshness(),
-            part: counts.part(),
+            part: explained(counts, *times),
         });
         let (groups, next) = cut_page(lines, page.limit, |line| line.value.to_string());
         GroupsAnswer {
             as_of,
             label: self.label.clone(),
             deployment: self.deployment.cloned(),
-            total: self.total.part(),
+            total: explained(&self.total, self.times),
             groups,
-            without: without.part(),
+            without: explained(&without, self.without),
             next,
         }
+    }
+}
+
+/// Counts of standings with the rule of their verdict.
+fn explained(counts: &Group, times: Times) -> Explained<StandingPart> {
+    Explained {
+        message: counts.verdict().words(counts.heard()),
+        changed_at: times.changed_at,
+        last_heard_at: times.heard_at,
+        part: counts.part(),
     }
 }
 

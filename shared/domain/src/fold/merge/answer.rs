@@ -63,9 +63,12 @@ impl Merge {
         deployment: Option<&DeploymentId>,
         page: &Page<LabelValue>,
     ) -> Result<GroupsAnswer, NoGroups> {
-        let total = match deployment {
-            Some(id) => self.group_of(id),
-            None => sum(self.hubs.values().map(|hub| (hub, &hub.fleet))).1,
+        let (total, times) = match deployment {
+            Some(id) => (self.group_of(id), self.times_of(id)),
+            None => {
+                let (_, total, times) = sum(self.hubs.values().map(|hub| (hub, &hub.fleet)));
+                (total, times)
+            }
         };
         if deployment.is_some() && total.is_empty() {
             return Err(NoGroups::Deployment);
@@ -82,7 +85,8 @@ impl Merge {
             }
         });
         let values = values.filter(|value| deployment.is_none() || !value.counts.is_empty()).collect();
-        Ok(Split { label, deployment, total, values }.answer(self.as_of(), page))
+        Ok(Split { label, deployment, total, times, without: Times::default(), values }
+            .answer(self.as_of(), page))
     }
 
     /// The groups of a label at all hubs.

@@ -40,11 +40,16 @@ impl Merge {
         };
         let components = components.into_iter().take(COMPONENTS_MAX);
         let components = components.map(|(name, states)| (name.clone(), states)).collect();
-        let times = self.hubs.values().filter_map(|hub| Some(hub.deployments.get(id)?.times));
-        let times = times.fold(Times::default(), Times::newest);
+        let times = self.times_of(id);
         let (hub, errors) = (self.hearing_on(id), most_frequent(errors));
         let standings = Standings { group: &group, hub, times };
         Some(shown_deployment(self.named(id), self.as_of(), standings, components, errors, omitted))
+    }
+
+    /// The newest times of a deployment at all hubs.
+    pub(super) fn times_of(&self, id: &DeploymentId) -> Times {
+        let times = self.hubs.values().filter_map(|hub| Some(hub.deployments.get(id)?.times));
+        times.fold(Times::default(), Times::newest)
     }
 
     /// A deployment with the name that the first hub gives it.

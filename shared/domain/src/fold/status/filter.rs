@@ -14,6 +14,7 @@ use super::super::app_spec::AppSpec;
 use super::super::axes::{Axes, ComponentCondition, RowCondition, parts};
 use super::super::device::Device;
 use super::super::fleet::Fleet;
+use super::super::last_heard::HeardAtSites;
 use super::super::standing::{CountClass, Row};
 use super::super::tally::Group;
 use super::super::totals::Site;
@@ -206,11 +207,6 @@ impl<'q> Filter<'q> {
             && (self.errors.is_empty() || row.has_error(class, |code| self.errors.contains(code)))
     }
 
-    /// True where a deployment is named, and sites.
-    pub(super) fn is_of_a_deployment_at_sites(&self) -> bool {
-        self.deployment.is_some() && !self.is_open()
-    }
-
     /// The counts that are kept of exactly what passes, if there are any, and when the newest of it changed.
     pub(super) fn kept(&self, fleet: &Fleet) -> Option<(Group, Option<Timestamp>)> {
         let totals = &fleet.totals;
@@ -242,8 +238,7 @@ impl<'q> Filter<'q> {
         Some((sum, newest.flatten()))
     }
 
-    /// When a device whose standing passes was heard last, where counts are kept of exactly what passes. Of a deployment at
-    /// sites it visits their devices.
+    /// When a device whose standing passes was heard last, where counts are kept of exactly what passes.
     pub(super) fn kept_heard_at(&self, fleet: &Fleet) -> Option<Timestamp> {
         let totals = &fleet.totals;
         if self.is_open() {
@@ -252,7 +247,7 @@ impl<'q> Filter<'q> {
         let numbers = self.sites.iter().filter_map(|site| totals.site_numbers.get(*site));
         let sites = numbers.map(|number| totals.site(*number));
         match self.deployment {
-            Some(it) => fleet.heard_with_at(it, sites),
+            Some(it) => HeardAtSites::new(fleet, sites.collect()).with(it),
             None => sites.filter_map(|site| fleet.heard_at_site(site)).max(),
         }
     }

@@ -1,25 +1,53 @@
-//! The counts of one group of a defined view. A view counts one kind of thing; the other counts stay zero.
+//! One part of a defined view: its counts and its times. A view counts one kind of thing; the other counts stay zero.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use muster_contract::State;
 use muster_contract::defined::{ComponentPart, Counted, CountedPart, DevicePart};
+use muster_contract::explained::Explained;
 use muster_contract::view::Split;
 
+use super::newest::NewestTimes;
 use crate::aggregate::severity;
+use crate::fold::max_timestamp::Times;
 use crate::fold::tally::{Devices, Group};
 use crate::fold::totals::States;
 
-/// The counts of a group.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// A part of a view.
+#[derive(Debug, Default)]
 pub(super) struct Cell {
+    pub(super) counts: Counts,
+    /// When the rows that count last changed, and when their devices were last heard.
+    pub(super) newest: NewestTimes,
+}
+
+/// The counts of a part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
     pub(super) group: Group,
     pub(super) devices: Devices,
     pub(super) states: States,
 }
 
 impl Cell {
+    /// As a document.
+    pub(super) fn part(&self, count: Counted) -> Explained<CountedPart> {
+        self.counts.explained(count, self.newest.newest())
+    }
+}
+
+impl Counts {
+    /// As a document with these times.
+    pub(super) fn explained(&self, count: Counted, times: Times) -> Explained<CountedPart> {
+        Explained {
+            message: self.words(count),
+            changed_at: times.changed_at,
+            last_heard_at: times.heard_at,
+            part: self.part(count),
+        }
+    }
+
     /// The same without a part of it.
     #[must_use]
     pub(super) fn without(self, part: &Self) -> Self {
@@ -28,8 +56,8 @@ impl Cell {
         Self { group: self.group.without(&part.group), devices: self.devices.without(&part.devices), states }
     }
 
-    /// As a document.
-    pub(super) fn part(&self, count: Counted) -> CountedPart {
+    /// As a document without words and times.
+    fn part(&self, count: Counted) -> CountedPart {
         let complete = self.group.complete();
         match count {
             Counted::Standings => CountedPart::Standings(self.group.part()),
@@ -44,7 +72,7 @@ impl Cell {
     }
 
     /// Why the verdict on the standings is so; of devices and components, how the worst of them are.
-    pub(super) fn words(&self, count: Counted) -> String {
+    fn words(&self, count: Counted) -> String {
         match count {
             Counted::Standings => self.group.verdict().words(self.group.heard()),
             Counted::Devices => device_words(self.devices.by_freshness()),
@@ -79,7 +107,7 @@ fn component_words(components: &BTreeMap<State, u64>) -> String {
     }
 }
 
-impl AddAssign for Cell {
+impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.group += other.group;
         self.devices += other.devices;

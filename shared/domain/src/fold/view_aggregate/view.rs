@@ -2,13 +2,15 @@
 
 use muster_contract::ViewName;
 use muster_contract::defined::{Counted, DefinedView, GroupBy, NamedPart, OmittedGroups};
+use muster_contract::explained::Explained;
 use muster_contract::groups::{ViewLine, ViewsAnswer};
 use muster_contract::limits::VIEW_GROUPS_MAX;
 use muster_contract::view::content_digest;
 
-use super::ViewAggregate;
-use super::cell::Cell;
+use super::cell::Counts;
+use super::{Parts, ViewAggregate};
 use crate::fold::fleet::Fleet;
+use crate::fold::max_timestamp::Times;
 use crate::fold::view::unsigned;
 
 /// A defined view, as far as there is one.
@@ -53,34 +55,35 @@ impl Fleet {
         let line = |aggregate: &ViewAggregate| ViewLine {
             definition: aggregate.definition.clone(),
             ready: aggregate.counted,
-            groups: aggregate.groups.len() as u64,
+            groups: aggregate.parts.groups.len() as u64,
             uncounted: false,
         };
         ViewsAnswer { as_of: self.as_of, views: self.view_aggregates.list.values().map(line).collect() }
     }
 
     fn view_through(&self, aggregate: &ViewAggregate) -> DefinedView {
-        let count = aggregate.definition.count;
-        let shown = aggregate.groups.iter().take(VIEW_GROUPS_MAX);
+        let ViewAggregate { definition, parts, .. } = aggregate;
+        let count = definition.count;
+        let shown = parts.groups.iter().take(VIEW_GROUPS_MAX);
         let groups = shown.map(|(name, cell)| NamedPart { name: name.to_string(), part: cell.part(count) });
-        let times = aggregate.newest.newest();
-        let by_label = matches!(aggregate.definition.group_by, Some(GroupBy::Label(_)));
+        let by_label = matches!(definition.group_by, Some(GroupBy::Label(_)));
+        let Explained { message, changed_at, last_heard_at, part: total } = parts.total.part(count);
         DefinedView {
             api_version: Default::default(),
             kind: Default::default(),
-            name: aggregate.definition.name.clone(),
+            name: definition.name.clone(),
             definition: aggregate.digest,
             as_of: self.as_of,
-            group_by: aggregate.definition.group_by.clone(),
+            group_by: definition.group_by.clone(),
             count,
-            total: aggregate.total.part(count),
+            total,
             groups: groups.collect(),
-            without: by_label.then(|| aggregate.without.part(count)),
+            without: by_label.then(|| parts.without.part(count)),
             omitted: aggregate.omitted(),
             hub: self.hub_hearing(&aggregate.unheard),
-            message: aggregate.total.words(count),
-            changed_at: times.changed_at,
-            last_heard_at: times.heard_at,
+            message,
+            changed_at,
+            last_heard_at,
             digest: unsigned(),
         }
     }
@@ -89,17 +92,21 @@ impl Fleet {
 impl ViewAggregate {
     /// The groups beyond the limit.
     fn omitted(&self) -> Option<OmittedGroups> {
-        let groups = self.groups.len().checked_sub(VIEW_GROUPS_MAX).filter(|groups| *groups > 0)?;
+        let Parts { total, without, groups } = &self.parts;
+        let count = groups.len().checked_sub(VIEW_GROUPS_MAX).filter(|count| *count > 0)?;
+        let left_out = || groups.values().skip(VIEW_GROUPS_MAX);
         let rest = if self.adds_up() {
             // Few are shown and many may be left out.
-            let shown = self.groups.values().take(VIEW_GROUPS_MAX);
-            shown.fold(self.total.without(&self.without), |rest, cell| rest.without(cell))
+            let shown = groups.values().take(VIEW_GROUPS_MAX);
+            let grouped = total.counts.without(&without.counts);
+            shown.fold(grouped, |rest, cell| rest.without(&cell.counts))
         } else {
-            let mut rest = Cell::default();
-            self.groups.values().skip(VIEW_GROUPS_MAX).for_each(|cell| rest += *cell);
+            let mut rest = Counts::default();
+            left_out().for_each(|cell| rest += cell.counts);
             rest
         };
-        Some(OmittedGroups { groups: groups as u64, part: rest.part(self.definition.count) })
+        let times = left_out().map(|cell| cell.newest.newest()).fold(Times::default(), Times::newest);
+        Some(OmittedGroups { groups: count as u64, part: rest.explained(self.definition.count, times) })
     }
 
     /// Whether nothing is in two groups.
