@@ -6,7 +6,8 @@
 //! the cursor are counted and kept up to date, those above are not yet. When the cursor has passed the last
 //! device, the view equals a count of the whole fleet at that moment.
 //!
-//! Counts are retracted exactly; of times, only the newest of each block of devices are kept ([`newest`]).
+//! Counts are retracted exactly. Of the times of the whole view, the newest of each block of devices are kept ([`newest`]); of those
+//! of a part, only the maximum, which may be stale until a newer time comes.
 
 mod cell;
 mod contribution;
@@ -17,18 +18,19 @@ mod view;
 
 pub use view::{Shown, Unsigned};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use muster_contract::ViewName;
 use muster_contract::canonical::Digest;
 use muster_contract::defined::ViewDefinition;
+use muster_contract::{Timestamp, ViewName};
 
 use self::cell::{Cell, Counts};
-use self::contribution::{Place, ViewContribution, contributions};
-use self::newest::{BlockTimes, block_of, devices_of};
+use self::contribution::{Place, contributions};
+use self::newest::NewestTimes;
 use super::delta::Delta;
 use super::device::Device;
 use super::hearing::UnheardCounts;
+use super::max_timestamp::Times;
 use super::standing::DeviceContext;
 use super::totals::Totals;
 
@@ -53,9 +55,18 @@ struct ViewAggregate {
     parts: Parts,
     /// Devices that count, by unheard partition.
     unheard: UnheardCounts,
-    /// Parts with a maximum that may be stale, by block.
-    stale: BTreeMap<u32, BTreeSet<Place<Box<str>>>>,
+    /// When the rows that count last changed, and when their devices were last heard.
+    newest: NewestTimes,
     changed: bool,
+}
+
+/// The parts of a view. A group is there while it counts anything.
+#[derive(Debug, Default)]
+struct Parts {
+    total: Counts,
+    /// Devices without the label that is grouped by.
+    without: Cell,
+    groups: BTreeMap<Box<str>, Cell>,
 }
 
 /// A device as a definition sees it.
@@ -94,15 +105,18 @@ impl ViewAggregates {
     ) {
         let seen = CountedDevice { totals, device, context: after };
         for aggregate in self.list.values_mut().filter(|aggregate| number < aggregate.cursor) {
-            aggregate.change(number, seen, |cell, _| {
-                cell.newest.exchange_heard(number, before.heard_at, after.heard_at)
-            });
+            aggregate.exchange_heard(number, seen, before.heard_at, after.heard_at);
         }
     }
 
     /// Recomputes the times that a fact left stale. Counts and records of all devices must agree.
     pub(super) fn recompute_times(&mut self, totals: &Totals, devices: &[Device]) {
-        self.list.values_mut().for_each(|aggregate| aggregate.recompute_times(totals, devices));
+        for ViewAggregate { definition, cursor, newest, .. } in self.list.values_mut() {
+            newest.recompute(*cursor, |number| {
+                let device = &devices[number as usize];
+                times_of(definition, CountedDevice { totals, device, context: &device.state.context() })
+            });
+        }
     }
 
     /// A device is new, the last by number: views that have counted all others count it too.
@@ -143,107 +157,67 @@ impl ViewAggregate {
             counted: false,
             parts: Parts::default(),
             unheard: UnheardCounts::default(),
-            stale: BTreeMap::new(),
+            newest: NewestTimes::default(),
             changed: false,
         }
     }
 
     /// Adds a device to the counts or retracts it. True where it counts.
     fn apply_delta(&mut self, delta: Delta, number: u32, seen: CountedDevice<'_>) -> bool {
-        let any = self.change(number, seen, |cell, contribution| {
-            contribution.apply(delta, &mut cell.counts);
-            cell.newest.apply(delta, number, contribution.times)
+        let Self { definition, parts, newest, .. } = self;
+        let whole = contributions(definition, seen, |contribution| match contribution.place {
+            Place::Total => contribution.apply(delta, &mut parts.total),
+            place => parts.change(place, |cell| {
+                contribution.apply(delta, &mut cell.counts);
+                contribution.times.into_iter().for_each(|times| cell.apply_times(delta, times));
+            }),
         });
-        self.unheard.shift(delta, seen.context.unheard_in.filter(|_| any));
-        any
+        whole.into_iter().for_each(|times| newest.apply(delta, number, times));
+        self.unheard.shift(delta, seen.context.unheard_in.filter(|_| whole.is_some()));
+        whole.is_some()
     }
 
-    /// Changes each part that a device contributes to. `change` tells whether it left a maximum of the device's block stale.
-    /// True where the device counts.
-    fn change(
+    /// Replaces the time at which a device was heard, in each part to which it contributes.
+    fn exchange_heard(
         &mut self,
         number: u32,
         seen: CountedDevice<'_>,
-        change: impl Fn(&mut Cell, &ViewContribution<'_>) -> bool,
-    ) -> bool {
-        let Self { definition, parts, stale, .. } = self;
-        contributions(definition, seen, |contribution| {
-            if parts.with(contribution.place, |cell| change(cell, &contribution)) {
-                let place = match contribution.place {
-                    Place::Total => Place::Total,
-                    Place::Without => Place::Without,
-                    Place::Group(name) => Place::Group(name.into()),
-                };
-                stale.entry(block_of(number)).or_default().insert(place);
+        was: Option<Timestamp>,
+        is: Option<Timestamp>,
+    ) {
+        let Self { definition, parts, newest, .. } = self;
+        let whole = contributions(definition, seen, |contribution| {
+            if contribution.times.is_some() && contribution.place != Place::Total {
+                parts.change(contribution.place, |cell| _ = cell.heard.exchange(was, is));
             }
-        })
-    }
-
-    /// Recomputes the times that are stale, by one visit of the devices of each block.
-    fn recompute_times(&mut self, totals: &Totals, devices: &[Device]) {
-        for (block, places) in std::mem::take(&mut self.stale) {
-            let stale = places.into_iter().filter(|place| {
-                self.parts.get(place.as_ref()).is_some_and(|cell| cell.newest.is_stale_in(block))
-            });
-            // In order, for the search below.
-            let mut newest: Vec<_> = stale.map(|place| (place, BlockTimes::default())).collect();
-            if newest.is_empty() {
-                continue;
-            }
-            for number in devices_of(block, self.cursor) {
-                let device = &devices[number as usize];
-                let context = device.state.context();
-                contributions(
-                    &self.definition,
-                    CountedDevice { totals, device, context: &context },
-                    |found| {
-                        let at = newest.binary_search_by(|(place, _)| place.as_ref().cmp(&found.place));
-                        at.into_iter().for_each(|at| newest[at].1.add(found.times));
-                    },
-                );
-            }
-            for (place, times) in newest {
-                self.parts.with(place.as_ref(), |cell| cell.newest.set(block, times));
-            }
+        });
+        if whole.is_some() {
+            newest.exchange_heard(number, was, is);
         }
     }
-}
-
-/// The parts of a view.
-#[derive(Debug, Default)]
-struct Parts {
-    total: Cell,
-    /// Devices without the label that is grouped by.
-    without: Cell,
-    groups: BTreeMap<Box<str>, Cell>,
 }
 
 impl Parts {
-    fn get(&self, place: Place<&str>) -> Option<&Cell> {
-        match place {
-            Place::Total => Some(&self.total),
-            Place::Without => Some(&self.without),
-            Place::Group(name) => self.groups.get(name),
-        }
-    }
-
-    /// Changes a part. A group is there while it counts anything.
-    fn with<R>(&mut self, place: Place<&str>, change: impl FnOnce(&mut Cell) -> R) -> R {
-        let name = match place {
-            Place::Total => return change(&mut self.total),
-            Place::Without => return change(&mut self.without),
-            Place::Group(name) => name,
-        };
+    /// Changes a part other than the total.
+    fn change(&mut self, place: Place<'_>, change: impl FnOnce(&mut Cell)) {
+        let Place::Group(name) = place else { return change(&mut self.without) };
         if let Some(cell) = self.groups.get_mut(name) {
-            let result = change(cell);
+            change(cell);
             if cell.counts == Counts::default() {
                 self.groups.remove(name);
             }
-            return result;
+            return;
         }
         let mut cell = Cell::default();
-        let result = change(&mut cell);
-        self.groups.insert(name.into(), cell);
-        result
+        change(&mut cell);
+        // The times of a device are retracted after its counts.
+        if cell.counts != Counts::default() {
+            self.groups.insert(name.into(), cell);
+        }
     }
+}
+
+/// When the rows of a device that count last changed, and when it was last heard; none if it does not count.
+fn times_of(definition: &ViewDefinition, seen: CountedDevice<'_>) -> Option<Times> {
+    contributions(definition, seen, |_| {})
 }

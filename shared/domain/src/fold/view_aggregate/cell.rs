@@ -8,18 +8,20 @@ use muster_contract::defined::{ComponentPart, Counted, CountedPart, DevicePart};
 use muster_contract::explained::Explained;
 use muster_contract::view::Split;
 
-use super::newest::NewestTimes;
 use crate::aggregate::severity;
-use crate::fold::max_timestamp::Times;
+use crate::fold::delta::Delta;
+use crate::fold::max_timestamp::{MaxTimestamp, Times};
 use crate::fold::tally::{Devices, Group};
 use crate::fold::totals::States;
 
-/// A part of a view.
+/// A part of a view other than the total.
 #[derive(Debug, Default)]
 pub(super) struct Cell {
     pub(super) counts: Counts,
-    /// When the rows that count last changed, and when their devices were last heard.
-    pub(super) newest: NewestTimes,
+    /// When a row of it that counts last changed.
+    pub(super) changed: MaxTimestamp,
+    /// When a device of it was last heard.
+    pub(super) heard: MaxTimestamp,
 }
 
 /// The counts of a part.
@@ -31,9 +33,14 @@ pub(super) struct Counts {
 }
 
 impl Cell {
-    /// As a document.
-    pub(super) fn part(&self, count: Counted) -> Explained<CountedPart> {
-        self.counts.explained(count, self.newest.newest())
+    /// Adds times or retracts them.
+    pub(super) fn apply_times(&mut self, delta: Delta, times: Times) {
+        self.changed.apply(delta, times.changed_at);
+        self.heard.apply(delta, times.heard_at);
+    }
+
+    pub(super) const fn is_stale(&self) -> bool {
+        self.changed.is_stale() || self.heard.is_stale()
     }
 }
 

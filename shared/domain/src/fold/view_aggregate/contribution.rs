@@ -14,30 +14,21 @@ use crate::fold::standing::{CountClass, Row};
 
 /// A part of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place<Name> {
+pub(super) enum Place<'a> {
     /// Everything that is selected.
     Total,
     /// The devices without the label that is grouped by.
     Without,
     /// A group.
-    Group(Name),
-}
-
-impl<Name: AsRef<str>> Place<Name> {
-    pub(super) fn as_ref(&self) -> Place<&str> {
-        match self {
-            Self::Total => Place::Total,
-            Self::Without => Place::Without,
-            Self::Group(name) => Place::Group(name.as_ref()),
-        }
-    }
+    Group(&'a str),
 }
 
 /// The share of a device in one part.
 pub(super) struct ViewContribution<'a> {
-    pub(super) place: Place<&'a str>,
-    pub(super) times: Times,
-    counted: Unit<'a>,
+    pub(super) place: Place<'a>,
+    /// Absent where another contribution of the device to this part has those of all.
+    pub(super) times: Option<Times>,
+    counted: Option<Unit<'a>>,
 }
 
 /// One unit of what a view counts.
@@ -53,12 +44,13 @@ impl ViewContribution<'_> {
     /// Adds it to the counts of its part, or retracts it.
     pub(super) fn apply(&self, delta: Delta, counts: &mut Counts) {
         match self.counted {
-            Unit::Standing(class) => counts.group.shift(delta, class),
-            Unit::Device(CountedDevice { device, context, .. }) => {
+            None => {}
+            Some(Unit::Standing(class)) => counts.group.shift(delta, class),
+            Some(Unit::Device(CountedDevice { device, context, .. })) => {
                 let complete = context.is_complete(device.unknown);
                 counts.devices.shift(delta, context.freshness, context.missing, complete);
             }
-            Unit::Components(class, components, name) => {
+            Some(Unit::Components(class, components, name)) => {
                 counts.group.shift(delta, class);
                 let wanted = components.iter().filter(|(of, _)| name.is_none_or(|name| name == of.as_str()));
                 wanted
@@ -68,95 +60,69 @@ impl ViewContribution<'_> {
     }
 }
 
-/// Passes on each contribution of a device. True if there is any.
+/// Passes on each contribution of a device. Returns the newest times of all, if there is any.
 pub(super) fn contributions<'a>(
     definition: &'a ViewDefinition,
     seen: CountedDevice<'a>,
     mut pass: impl FnMut(ViewContribution<'a>),
-) -> bool {
+) -> Option<Times> {
     if seen.context.retired || !definition.select.takes_device(seen) {
-        return false;
+        return None;
     }
-    let rows = seen.device.rows.iter();
-    let rows = rows.filter_map(|row| Some((row, count_class(definition, seen, row)?)));
-    match definition.count {
-        Counted::Standings => rows.fold(false, |_, (row, class)| {
-            of_row(definition, seen, row, Unit::Standing(class), &mut pass);
-            true
-        }),
-        Counted::Devices => of_device(definition, seen, rows.map(|(row, _)| row), &mut pass),
-        Counted::Components => rows.fold(false, |any, (row, class)| {
-            let Some(report) = &row.report else { return any };
-            of_components(definition, seen, row, (class, &report.components), &mut pass);
-            true
-        }),
+    let is_of_devices = definition.count == Counted::Devices;
+    let heard_at = seen.context.heard_at;
+    // The times of everything, and of the group of the device.
+    let mut whole =
+        (is_of_devices && definition.select.is_of_devices()).then_some(Times { changed_at: None, heard_at });
+    let place = place_of_device(definition, seen);
+    for row in &seen.device.rows {
+        let Some(class) = count_class(definition, seen, row) else { continue };
+        let times = Times { changed_at: row.changed_at(), heard_at };
+        let counted = match (definition.count, &row.report) {
+            (Counted::Standings, _) => Unit::Standing(class),
+            (Counted::Devices, _) => Unit::Device(seen),
+            (Counted::Components, Some(report)) => Unit::Components(class, &report.components, None),
+            (Counted::Components, None) => continue,
+        };
+        whole = Some(whole.unwrap_or_default().newest(times));
+        if !is_of_devices {
+            let places = [Some(Place::Total), place].into_iter().flatten();
+            places.for_each(|place| pass(ViewContribution { place, times: None, counted: Some(counted) }));
+        }
+        groups_of_row(definition, seen, row, counted, |name, counted| {
+            pass(ViewContribution { place: Place::Group(name), times: Some(times), counted: Some(counted) });
+        });
     }
+    let counted = is_of_devices.then_some(Unit::Device(seen));
+    for place in [Some(Place::Total), place].into_iter().flatten().filter(|_| whole.is_some()) {
+        pass(ViewContribution { place, times: whole, counted });
+    }
+    whole
 }
 
-/// A row, in the total and in the group that it is in.
-fn of_row<'a>(
-    definition: &'a ViewDefinition,
+/// Passes on the groups that a row is in by what it is itself.
+fn groups_of_row<'a>(
+    definition: &ViewDefinition,
     seen: CountedDevice<'a>,
     row: &Row,
     counted: Unit<'a>,
-    pass: &mut impl FnMut(ViewContribution<'a>),
+    mut pass: impl FnMut(&'a str, Unit<'a>),
 ) {
-    let times = Times { changed_at: row.changed_at(), heard_at: seen.context.heard_at };
-    let place = match definition.group_by {
-        Some(GroupBy::Deployment) => Some(Place::Group(seen.totals.deployment(row.deployment).id.as_str())),
-        _ => place_of_device(definition, seen),
-    };
-    let places = [Some(Place::Total), place].into_iter().flatten();
-    places.for_each(|place| pass(ViewContribution { place, times, counted }));
-}
-
-/// A device once, with the newest of the times of its rows; by deployment, in the group of each row.
-fn of_device<'a>(
-    definition: &'a ViewDefinition,
-    seen: CountedDevice<'a>,
-    rows: impl Iterator<Item = &'a Row>,
-    pass: &mut impl FnMut(ViewContribution<'a>),
-) -> bool {
-    let counted = Unit::Device(seen);
-    let (mut any, mut whole) = (definition.select.is_of_devices(), Times::default());
-    whole.heard_at = seen.context.heard_at;
-    for row in rows {
-        any = true;
-        let times = Times { changed_at: row.changed_at(), heard_at: seen.context.heard_at };
-        whole = whole.newest(times);
-        if definition.group_by == Some(GroupBy::Deployment) {
-            let place = Place::Group(seen.totals.deployment(row.deployment).id.as_str());
-            pass(ViewContribution { place, times, counted });
+    match (&definition.group_by, counted) {
+        (Some(GroupBy::Deployment), counted) => {
+            pass(seen.totals.deployment(row.deployment).id.as_str(), counted);
         }
-    }
-    if any {
-        let places = [Some(Place::Total), place_of_device(definition, seen)].into_iter().flatten();
-        places.for_each(|place| pass(ViewContribution { place, times: whole, counted }));
-    }
-    any
-}
-
-/// The components of a row; by component, in the group of each.
-fn of_components<'a>(
-    definition: &'a ViewDefinition,
-    seen: CountedDevice<'a>,
-    row: &Row,
-    (class, components): (CountClass, &'a ComponentSet),
-    pass: &mut impl FnMut(ViewContribution<'a>),
-) {
-    of_row(definition, seen, row, Unit::Components(class, components, None), pass);
-    if definition.group_by == Some(GroupBy::Component) {
-        let times = Times { changed_at: row.changed_at(), heard_at: seen.context.heard_at };
-        for (name, _) in components.iter() {
-            let name = name.as_str();
-            let counted = Unit::Components(class, components, Some(name));
-            pass(ViewContribution { place: Place::Group(name), times, counted });
+        (Some(GroupBy::Component), Unit::Components(class, components, _)) => {
+            for (name, _) in components.iter() {
+                pass(name.as_str(), Unit::Components(class, components, Some(name.as_str())));
+            }
         }
+        _ => {}
     }
 }
 
 /// The group of a device, if devices are grouped by what they are.
-fn place_of_device<'a>(definition: &'a ViewDefinition, seen: CountedDevice<'a>) -> Option<Place<&'a str>> {
+fn place_of_device<'a>(definition: &'a ViewDefinition, seen: CountedDevice<'a>) -> Option<Place<'a>> {
     match &definition.group_by {
         Some(GroupBy::Site) => Some(Place::Group(seen.totals.site(seen.device.site).id.as_str())),
         Some(GroupBy::Label(label)) => {

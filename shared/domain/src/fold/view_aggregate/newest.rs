@@ -1,102 +1,89 @@
-//! Keeps the newest times in a part of a view, by block of devices. A time that is retracted makes at most the maximum of its
-//! block stale, and a block is searched at once: no fact and no view costs a search of the whole fleet.
-
-use std::ops::Range;
+//! Keeps the newest times of the devices that a view counts, by block of devices. A time that is retracted makes at most the
+//! maximum of its block stale, and a block is searched at once: no fact and no view costs a search of the whole fleet.
 
 use muster_contract::Timestamp;
 
 use crate::fold::delta::Delta;
-use crate::fold::max_timestamp::{MaxTimestamp, Times};
+use crate::fold::max_timestamp::{MaxTimestamp, Times, highest};
 
 /// Devices of a block: a stale maximum costs a visit of so many, and a view one of each block.
 const BLOCK: u32 = 256;
 
-/// The newest times by block, in the order of the devices' numbers. Blocks without times are absent.
+/// The newest times by block, in the order of the devices' numbers.
 #[derive(Debug, Default)]
-pub(super) struct NewestTimes(Vec<(u32, BlockTimes)>);
+pub(super) struct NewestTimes {
+    blocks: Vec<BlockTimes>,
+    /// Blocks with a maximum that may be stale.
+    stale: Vec<u32>,
+}
 
 /// The newest times of a block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct BlockTimes {
+struct BlockTimes {
     changed: MaxTimestamp,
     heard: MaxTimestamp,
 }
 
-/// The block of a device.
-pub(super) const fn block_of(device: u32) -> u32 {
-    device / BLOCK
-}
-
-/// The devices of a block, of so many in all.
-pub(super) fn devices_of(block: u32, devices: u32) -> Range<u32> {
-    block * BLOCK..devices.min((block + 1) * BLOCK)
-}
-
 impl NewestTimes {
-    /// Adds the times of a device or retracts them. True if a maximum of its block is stale afterwards.
-    pub(super) fn apply(&mut self, delta: Delta, number: u32, times: Times) -> bool {
-        let block = self.block_mut(block_of(number));
+    /// Adds the times of a device or retracts them.
+    pub(super) fn apply(&mut self, delta: Delta, number: u32, times: Times) {
+        let block = self.block_mut(number);
         block.changed.apply(delta, times.changed_at);
         block.heard.apply(delta, times.heard_at);
-        block.is_stale()
+        self.note_stale(number);
     }
 
-    /// Replaces the time at which a device was heard. True if a maximum of its block is stale afterwards.
-    pub(super) fn exchange_heard(
-        &mut self,
-        number: u32,
-        was: Option<Timestamp>,
-        is: Option<Timestamp>,
-    ) -> bool {
-        let block = self.block_mut(block_of(number));
-        block.heard.exchange(was, is);
-        block.is_stale()
+    /// Replaces the time at which a device was heard.
+    pub(super) fn exchange_heard(&mut self, number: u32, was: Option<Timestamp>, is: Option<Timestamp>) {
+        self.block_mut(number).heard.exchange(was, is);
+        self.note_stale(number);
     }
 
-    /// Whether a maximum of a block is stale.
-    pub(super) fn is_stale_in(&self, block: u32) -> bool {
-        self.place(block).is_ok_and(|place| self.0[place].1.is_stale())
-    }
-
-    /// Sets the recomputed times of a block.
-    pub(super) fn set(&mut self, block: u32, times: BlockTimes) {
-        if let Ok(place) = self.place(block) {
-            if times == BlockTimes::default() {
-                self.0.remove(place);
-            } else {
-                self.0[place].1 = times;
+    /// Recomputes the blocks with a stale maximum from the times of the devices that count among the first `devices`.
+    pub(super) fn recompute(&mut self, devices: u32, times_of: impl Fn(u32) -> Option<Times>) {
+        for number in std::mem::take(&mut self.stale) {
+            let block = &mut self.blocks[number as usize];
+            if block.is_stale() {
+                *block = BlockTimes::of(number, devices, &times_of);
             }
         }
     }
 
     /// The newest times of all devices that count.
     pub(super) fn newest(&self) -> Times {
-        let blocks = || self.0.iter().map(|(_, block)| block);
-        debug_assert!(blocks().all(|block| !block.is_stale()), "a fact left a maximum stale");
+        debug_assert!(self.blocks.iter().all(|block| !block.is_stale()), "a fact left a maximum stale");
         Times {
-            changed_at: blocks().filter_map(|block| block.changed.bound()).max(),
-            heard_at: blocks().filter_map(|block| block.heard.bound()).max(),
+            changed_at: self.blocks.iter().filter_map(|block| block.changed.bound()).max(),
+            heard_at: self.blocks.iter().filter_map(|block| block.heard.bound()).max(),
         }
     }
 
-    fn place(&self, block: u32) -> Result<usize, usize> {
-        self.0.binary_search_by_key(&block, |(held, _)| *held)
+    fn block_mut(&mut self, number: u32) -> &mut BlockTimes {
+        let block = (number / BLOCK) as usize;
+        if self.blocks.len() <= block {
+            self.blocks.resize(block + 1, BlockTimes::default());
+        }
+        &mut self.blocks[block]
     }
 
-    fn block_mut(&mut self, block: u32) -> &mut BlockTimes {
-        let place = self.place(block).unwrap_or_else(|place| {
-            self.0.insert(place, (block, BlockTimes::default()));
-            place
-        });
-        &mut self.0[place].1
+    /// Notes the block of a device if a maximum of it is stale.
+    fn note_stale(&mut self, number: u32) {
+        let block = number / BLOCK;
+        if self.blocks[block as usize].is_stale() && self.stale.last() != Some(&block) {
+            self.stale.push(block);
+        }
     }
 }
 
 impl BlockTimes {
-    /// Adds the times of a device.
-    pub(super) fn add(&mut self, times: Times) {
-        self.changed.apply(Delta::Add, times.changed_at);
-        self.heard.apply(Delta::Add, times.heard_at);
+    /// The newest times of a block, by a visit of its devices.
+    fn of(block: u32, devices: u32, times_of: &impl Fn(u32) -> Option<Times>) -> Self {
+        let members = block * BLOCK..devices.min((block + 1) * BLOCK);
+        let times: Vec<Times> = members.filter_map(times_of).collect();
+        Self {
+            changed: highest(times.iter().map(|times| MaxTimestamp::of(times.changed_at))),
+            heard: highest(times.iter().map(|times| MaxTimestamp::of(times.heard_at))),
+        }
     }
 
     const fn is_stale(&self) -> bool {
@@ -106,6 +93,7 @@ impl BlockTimes {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
@@ -121,20 +109,6 @@ mod tests {
 
     fn naive(counted: &BTreeMap<u32, Times>) -> Times {
         counted.values().copied().fold(Times::default(), Times::newest)
-    }
-
-    /// Recomputes stale blocks, as after a fact; how many devices it visited.
-    fn recompute(newest: &mut NewestTimes, counted: &BTreeMap<u32, Times>) -> u32 {
-        let mut visited = 0;
-        for block in 0..=block_of(DEVICES) {
-            if newest.is_stale_in(block) {
-                let (mut times, devices) = (BlockTimes::default(), devices_of(block, DEVICES));
-                visited += devices.len() as u32;
-                devices.filter_map(|number| counted.get(&number)).for_each(|device| times.add(*device));
-                newest.set(block, times);
-            }
-        }
-        visited
     }
 
     /// Replaces what a device contributes, as a fact does.
@@ -173,7 +147,7 @@ mod tests {
                         (_, is) => replace(&mut newest, &mut counted, *number, is),
                     }
                 }
-                recompute(&mut newest, &counted);
+                newest.recompute(DEVICES, |number| counted.get(&number).copied());
                 prop_assert_eq!(newest.newest(), naive(&counted));
             }
         }
@@ -188,8 +162,12 @@ mod tests {
         }
         for number in (0..DEVICES).rev() {
             replace(&mut newest, &mut counted, number, None);
-            let visited = recompute(&mut newest, &counted);
-            assert!(visited <= BLOCK, "{number}: {visited}");
+            let visited = Cell::new(0);
+            newest.recompute(DEVICES, |number| {
+                visited.set(visited.get() + 1);
+                counted.get(&number).copied()
+            });
+            assert!(visited.get() <= BLOCK, "{number}: {}", visited.get());
             assert_eq!(newest.newest(), naive(&counted));
         }
     }

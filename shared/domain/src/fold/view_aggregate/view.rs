@@ -1,17 +1,22 @@
 //! Renders defined views as documents. It counts nothing.
 
+use std::collections::BTreeMap;
+
 use muster_contract::ViewName;
 use muster_contract::defined::{Counted, DefinedView, GroupBy, NamedPart, OmittedGroups};
-use muster_contract::explained::Explained;
 use muster_contract::groups::{ViewLine, ViewsAnswer};
 use muster_contract::limits::VIEW_GROUPS_MAX;
 use muster_contract::view::content_digest;
 
-use super::cell::Counts;
-use super::{Parts, ViewAggregate};
+use super::cell::{Cell, Counts};
+use super::contribution::{Place, contributions};
+use super::{CountedDevice, Parts, ViewAggregate};
 use crate::fold::fleet::Fleet;
 use crate::fold::max_timestamp::Times;
 use crate::fold::view::unsigned;
+
+/// Devices that a view visits at most for the times of its parts while one of their maxima is stale.
+const VISITS_FOR_VIEW_MAX: usize = 20_000;
 
 /// A defined view, as far as there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,10 +69,15 @@ impl Fleet {
     fn view_through(&self, aggregate: &ViewAggregate) -> DefinedView {
         let ViewAggregate { definition, parts, .. } = aggregate;
         let count = definition.count;
+        let times = self.times_of_parts(aggregate);
         let shown = parts.groups.iter().take(VIEW_GROUPS_MAX);
-        let groups = shown.map(|(name, cell)| NamedPart { name: name.to_string(), part: cell.part(count) });
+        let groups = shown.map(|(name, cell)| NamedPart {
+            name: name.to_string(),
+            part: cell.counts.explained(count, times.of(Place::Group(name), cell)),
+        });
         let by_label = matches!(definition.group_by, Some(GroupBy::Label(_)));
-        let Explained { message, changed_at, last_heard_at, part: total } = parts.total.part(count);
+        let without = || parts.without.counts.explained(count, times.of(Place::Without, &parts.without));
+        let total = parts.total.explained(count, aggregate.newest.newest());
         DefinedView {
             api_version: Default::default(),
             kind: Default::default(),
@@ -76,37 +86,83 @@ impl Fleet {
             as_of: self.as_of,
             group_by: definition.group_by.clone(),
             count,
-            total,
+            total: total.part,
             groups: groups.collect(),
-            without: by_label.then(|| parts.without.part(count)),
-            omitted: aggregate.omitted(),
+            without: by_label.then(without),
+            omitted: aggregate.omitted(&times),
             hub: self.hub_hearing(&aggregate.unheard),
-            message,
-            changed_at,
-            last_heard_at,
+            message: total.message,
+            changed_at: total.changed_at,
+            last_heard_at: total.last_heard_at,
             digest: unsigned(),
+        }
+    }
+
+    /// The times of the parts of a view. If any is stale and the fleet is small enough, all devices are visited once.
+    fn times_of_parts<'a>(&self, aggregate: &'a ViewAggregate) -> PartTimes<'a> {
+        let parts = &aggregate.parts;
+        let is_any_stale = parts.without.is_stale() || parts.groups.values().any(Cell::is_stale);
+        if !is_any_stale || self.devices.len() > VISITS_FOR_VIEW_MAX {
+            return PartTimes { visited: None };
+        }
+        let mut visited: BTreeMap<Place<'a>, Times> = BTreeMap::new();
+        for device in &self.devices[..aggregate.cursor as usize] {
+            let context = device.state.context();
+            let seen = CountedDevice { totals: &self.totals, device, context: &context };
+            contributions(&aggregate.definition, seen, |found| {
+                let place = match found.place {
+                    Place::Group(name) => {
+                        parts.groups.get_key_value(name).map(|(name, _)| Place::Group(name))
+                    }
+                    Place::Without => Some(Place::Without),
+                    Place::Total => None,
+                };
+                if let Some((place, times)) = place.zip(found.times) {
+                    let newest = visited.entry(place).or_default();
+                    *newest = newest.newest(times);
+                }
+            });
+        }
+        PartTimes { visited: Some(visited) }
+    }
+}
+
+/// The times of the parts of a view.
+struct PartTimes<'a> {
+    /// Times by a visit of all devices, if there was one.
+    visited: Option<BTreeMap<Place<'a>, Times>>,
+}
+
+impl PartTimes<'_> {
+    /// Those of a part; none if they would have to be searched in too many devices.
+    fn of(&self, place: Place<'_>, cell: &Cell) -> Times {
+        match &self.visited {
+            Some(visited) => visited.get(&place).copied().unwrap_or_default(),
+            None if cell.is_stale() => Times::default(),
+            None => Times { changed_at: cell.changed.bound(), heard_at: cell.heard.bound() },
         }
     }
 }
 
 impl ViewAggregate {
-    /// The groups beyond the limit.
-    fn omitted(&self) -> Option<OmittedGroups> {
+    /// The groups beyond the limit. They have no times where one of them has none.
+    fn omitted(&self, times: &PartTimes<'_>) -> Option<OmittedGroups> {
         let Parts { total, without, groups } = &self.parts;
         let count = groups.len().checked_sub(VIEW_GROUPS_MAX).filter(|count| *count > 0)?;
-        let left_out = || groups.values().skip(VIEW_GROUPS_MAX);
+        let left_out = || groups.iter().skip(VIEW_GROUPS_MAX);
         let rest = if self.adds_up() {
             // Few are shown and many may be left out.
             let shown = groups.values().take(VIEW_GROUPS_MAX);
-            let grouped = total.counts.without(&without.counts);
-            shown.fold(grouped, |rest, cell| rest.without(&cell.counts))
+            shown.fold(total.without(&without.counts), |rest, cell| rest.without(&cell.counts))
         } else {
             let mut rest = Counts::default();
-            left_out().for_each(|cell| rest += cell.counts);
+            left_out().for_each(|(_, cell)| rest += cell.counts);
             rest
         };
-        let times = left_out().map(|cell| cell.newest.newest()).fold(Times::default(), Times::newest);
-        Some(OmittedGroups { groups: count as u64, part: rest.explained(self.definition.count, times) })
+        let is_known = times.visited.is_some() || !left_out().any(|(_, cell)| cell.is_stale());
+        let newest = left_out().filter(|_| is_known).map(|(name, cell)| times.of(Place::Group(name), cell));
+        let newest = newest.fold(Times::default(), Times::newest);
+        Some(OmittedGroups { groups: count as u64, part: rest.explained(self.definition.count, newest) })
     }
 
     /// Whether nothing is in two groups.
