@@ -107,10 +107,13 @@ pub(crate) async fn changes(session: &mut Session<'_>, args: ChangesArgs) -> Res
     for _ in 0..PAGES_MAX {
         let Some(next) = whole.next.take() else {
             let frame = session.frame();
-            let names = ShownNames::of(session, whole.changes.iter().map(|change| &change.deployment)).await;
+            let names =
+                ShownNames::of(session, whole.changes.iter().filter_map(|change| change.deployment.as_ref()))
+                    .await;
             return session.show_own(&whole, |whole, _| {
                 let mut shown = whole.clone();
-                shown.changes.iter_mut().for_each(|change| names.rename(&mut change.deployment));
+                let named = shown.changes.iter_mut().filter_map(|change| change.deployment.as_mut());
+                named.for_each(|id| names.rename(id));
                 render::changes::list(&shown, frame)
             });
         };

@@ -1,5 +1,5 @@
-//! Request and answer of `muster.query.changes`: changes of standings and verdicts in LEDGER's order, each with the fact
-//! that caused it.
+//! Request and answer of `muster.query.changes`: changes of standings, verdicts and devices in LEDGER's order, each with the
+//! fact that caused it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,9 @@ use crate::ids::{DeploymentId, DeviceKey, Generation};
 use crate::notify::Stood;
 use crate::point::Point;
 use crate::query::Sites;
-use crate::view::{AsOf, Verdict};
+use crate::view::{AsOf, Freshness, Verdict};
 
-/// Most changes of standings between the two points of a request; more are refused.
+/// Most changes of standings and devices between the two points of a request; more are refused.
 pub const CHANGES_MAX: usize = 50_000;
 
 /// Request of `muster.query.changes`.
@@ -57,7 +57,7 @@ pub struct ChangesAnswer {
     pub next: Option<u64>,
 }
 
-/// A change of a standing, or of the verdict on a deployment, which follows from the changes before it.
+/// A change of a standing, of the verdict on a deployment, which follows from the changes before it, or of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
@@ -67,8 +67,9 @@ pub struct Change {
     pub at: Timestamp,
     /// Kind of that fact.
     pub fact: FactKind,
-    /// The deployment.
-    pub deployment: DeploymentId,
+    /// The deployment; absent of a change of a device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<DeploymentId>,
     /// The change.
     #[serde(flatten)]
     pub what: Changed,
@@ -95,6 +96,17 @@ pub enum Changed {
         /// Reason for the standing after, in words; empty if there is none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         message: String,
+    },
+    /// The freshness of a device that has no standing in which it would change.
+    Device {
+        /// The device.
+        #[serde(flatten)]
+        key: DeviceKey,
+        /// Freshness before; absent if the device is new.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<Freshness>,
+        /// Freshness after.
+        to: Freshness,
     },
     /// The verdict on the deployment.
     Verdict {

@@ -13,7 +13,7 @@ use ledger::{Ledger, position};
 use muster_contract::changes::{Changed, ChangesQuery};
 use muster_contract::notify::Stood;
 use muster_contract::query::{Output, Query};
-use muster_contract::view::Verdict;
+use muster_contract::view::{Freshness, Verdict};
 use muster_contract::{DeploymentId, DeviceKey, Generation, SiteId};
 use muster_domain::fold::{ChangeRecord, Fleet, Page};
 use proptest::option;
@@ -22,8 +22,8 @@ use proptest::sample::{select, subsequence};
 
 type Standings = BTreeMap<(DeviceKey, DeploymentId), (Stood, Option<Generation>)>;
 
-/// A change in a form that can be ordered: the fact, the deployment, the device of a standing, and both sides.
-type Line = (u64, DeploymentId, Option<DeviceKey>, String);
+/// A change in a form that can be ordered: the fact, the deployment, the device, and both sides.
+type Line = (u64, Option<DeploymentId>, Option<DeviceKey>, String);
 
 fn standings(fleet: &Fleet, query: &Query) -> Standings {
     let page = Page { after: None, limit: usize::MAX };
@@ -38,6 +38,13 @@ fn standings(fleet: &Fleet, query: &Query) -> Standings {
     stood.collect()
 }
 
+fn freshness(fleet: &Fleet, query: &Query) -> BTreeMap<DeviceKey, Freshness> {
+    let page = Page { after: None, limit: usize::MAX };
+    let devices = fleet.devices_answer(query, &page).map_or_else(|_| Vec::new(), |answer| answer.devices);
+    let counted = devices.into_iter().filter(|line| !line.retired);
+    counted.map(|line| (line.key, line.freshness)).collect()
+}
+
 fn verdicts(fleet: &Fleet, query: &Query) -> BTreeMap<DeploymentId, Verdict> {
     let page = Page { after: None, limit: usize::MAX };
     let views =
@@ -50,6 +57,7 @@ fn naive(ledger: &Ledger, first: usize, query: &Query) -> BTreeSet<Line> {
     let mut lines = BTreeSet::new();
     for (at, entry) in ledger.entries.iter().enumerate() {
         let before = (standings(&fleet, query), verdicts(&fleet, query));
+        let freshness_before = freshness(&fleet, query);
         fleet.apply(position(at), &entry.subject, entry.fact.clone());
         if at < first {
             continue;
@@ -60,14 +68,21 @@ fn naive(ledger: &Ledger, first: usize, query: &Query) -> BTreeSet<Line> {
             let (from, to) = (before.0.get(key), after.0.get(key));
             if from != to {
                 let words = said(from.map(|from| from.0), to.map(|to| to.0));
-                lines.insert((seq, key.1.clone(), Some(key.0.clone()), words));
+                lines.insert((seq, Some(key.1.clone()), Some(key.0.clone()), words));
+            }
+        }
+        for (key, to) in freshness(&fleet, query) {
+            let from = freshness_before.get(&key).copied();
+            let runs = |standings: &Standings| standings.keys().any(|(of, _)| *of == key);
+            if from != Some(to) && !runs(&before.0) && !runs(&after.0) {
+                lines.insert((seq, None, Some(key), format!("{from:?} {to:?}")));
             }
         }
         for id in before.1.keys().chain(after.1.keys()) {
             let empty = Verdict::Empty;
             let (from, to) = (before.1.get(id).unwrap_or(&empty), after.1.get(id).unwrap_or(&empty));
             if from != to {
-                lines.insert((seq, id.clone(), None, format!("{from:?} {to:?}")));
+                lines.insert((seq, Some(id.clone()), None, format!("{from:?} {to:?}")));
             }
         }
     }
@@ -113,6 +128,7 @@ fn recorded(ledger: &Ledger, first: usize, query: &ChangesQuery, limit: usize) -
                     continue;
                 }
                 Changed::Standing { key, from, to, .. } => (Some(key), said(from, to)),
+                Changed::Device { key, from, to } => (Some(key), format!("{from:?} {to:?}")),
                 Changed::Verdict { from, to } => (None, format!("{from:?} {to:?}")),
             };
             lines.insert((change.ledger_seq, change.deployment, key, words));
@@ -137,7 +153,7 @@ proptest! {
         // A site that is not there yet would be refused; a list of both sites is one of the fleet.
         let query = if sites.len() == 1 { Query { site: sites[0].clone().into(), ..Query::default() } } else { Query::default() };
         let mut wanted = naive(&ledger, first, &query);
-        wanted.retain(|(_, deployment, ..)| id.as_ref().is_none_or(|id| id == deployment));
+        wanted.retain(|(_, deployment, ..)| id.is_none() || id == *deployment);
         prop_assert_eq!(recorded(&ledger, first, &asked, limit), wanted);
     }
 }

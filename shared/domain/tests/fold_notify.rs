@@ -181,7 +181,7 @@ proptest! {
                 let Changed::Standing { key, from, to, .. } = change.what else { continue };
                 if from != to {
                     let words = format!("{:?} {:?}", from.as_ref(), to.as_ref());
-                    listed.push((change.ledger_seq, key, change.deployment, words));
+                    listed.push((change.ledger_seq, key, change.deployment.unwrap(), words));
                 }
             }
             prop_assert_eq!(listed.len(), steps.len(), "{:?}: {:?} {:?}", about, listed, steps);

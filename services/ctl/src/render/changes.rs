@@ -4,7 +4,7 @@ use muster_contract::changes::{Change, Changed, ChangesAnswer};
 use muster_contract::notify::{MissedAnswer, Stood};
 
 use super::colour::{self, DIM};
-use super::format::{clean, plural};
+use super::format::{clean, freshness, plural};
 use super::frame::Frame;
 use super::notice::{doubts, seconds};
 use super::table::{Cell, Table};
@@ -22,7 +22,7 @@ pub fn list(answer: &ChangesAnswer, frame: impl Into<Frame>) -> String {
         let (place, cell, because) = words(change);
         table.row([
             seconds(change.at).into(),
-            change.deployment.as_str().into(),
+            deployment(change).into(),
             place.into(),
             cell,
             change.fact.as_str().into(),
@@ -48,9 +48,14 @@ pub fn missed(answer: &MissedAnswer) -> Vec<String> {
         let (place, cell, because) = words(change);
         let at = seconds(change.at);
         let because = if because.is_empty() { because } else { format!(" ({because})") };
-        format!("  missed {at} {} {place}: {}{because}\n", change.deployment, cell.alone())
+        format!("  missed {at} {} {place}: {}{because}\n", deployment(change), cell.alone())
     });
     gone.chain(changes).collect()
+}
+
+/// The deployment; a device has none.
+fn deployment(change: &Change) -> &str {
+    change.deployment.as_ref().map_or("-", |id| id.as_str())
 }
 
 /// The device, both sides and the reason.
@@ -61,6 +66,12 @@ fn words(change: &Change) -> (String, Cell, String) {
             let style = to.map_or(DIM, |to| colour::standing(to.standing));
             let text = sides(from.as_ref(), to.as_ref()) + &target;
             (key.to_string(), Cell::styled(text, style), clean(message))
+        }
+        Changed::Device { key, from, to } => {
+            let to = freshness(*to);
+            let text =
+                from.map_or_else(|| format!("new: {to}"), |from| format!("{} → {to}", freshness(from)));
+            (key.to_string(), Cell::styled(text, DIM), String::new())
         }
         Changed::Verdict { from, to } => {
             let text = format!("verdict {} → {}", from.as_str(), to.as_str());

@@ -8,7 +8,7 @@ use muster_contract::changes::{CHANGES_MAX, Change, Changed, ChangesAnswer, Chan
 use muster_contract::fact::Fact;
 use muster_contract::notify::{Stood, Subscription, TellOn};
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::view::AsOf;
+use muster_contract::view::{AsOf, Freshness};
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 
 use super::axes::RowCondition;
@@ -27,6 +27,7 @@ pub struct ChangeRecord {
     /// The counts at the earlier point.
     before: BTreeMap<DeploymentId, BTreeMap<SiteId, Group>>,
     entries: Vec<ChangedRow>,
+    devices: Vec<ChangedDevice>,
     /// Facts that changed more standings than the change log keeps.
     incomplete: Vec<u64>,
     /// There was no room for the changes of the next fact.
@@ -47,6 +48,16 @@ struct ChangedRow {
     from: Option<Side>,
     to: Option<Side>,
     message: String,
+}
+
+/// A device whose freshness changed while it had no standing.
+#[derive(Debug)]
+struct ChangedDevice {
+    at: AsOf,
+    fact: FactKind,
+    key: DeviceKey,
+    from: Option<Freshness>,
+    to: Freshness,
 }
 
 /// The changes of a record that are listed.
@@ -72,7 +83,8 @@ impl ChangeRecord {
             }
         }
         let as_of = fleet.as_of();
-        Self { from: as_of, to: as_of, before, entries: Vec::new(), incomplete: Vec::new(), is_cut: false }
+        let (entries, devices, incomplete) = (Vec::new(), Vec::new(), Vec::new());
+        Self { from: as_of, to: as_of, before, entries, devices, incomplete, is_cut: false }
     }
 
     /// Applies the next fact to the fold and records what it changes.
@@ -87,6 +99,7 @@ impl ChangeRecord {
         fact: Fact,
     ) -> Result<(), TooManyChanges> {
         let before = fleet.as_of().ledger_seq;
+        let freshness_before = fleet.freshness_of(subject);
         fleet.apply(at, subject, fact);
         let as_of = fleet.as_of();
         // One fact may change a row and change it back.
@@ -98,7 +111,10 @@ impl ChangeRecord {
             (Some(from), Some(to)) => !from.is_like(to),
             (from, to) => from.is_some() || to.is_some(),
         });
-        if self.entries.len() + changed.len() > CHANGES_MAX {
+        let devices = fleet.changed_devices(subject, &freshness_before, |number| {
+            changed.keys().any(|(device, _)| *device == number)
+        });
+        if self.entries.len() + self.devices.len() + changed.len() + devices.len() > CHANGES_MAX {
             self.is_cut = true;
             return Err(TooManyChanges);
         }
@@ -109,6 +125,8 @@ impl ChangeRecord {
             ChangedRow { at: as_of, fact, key, deployment, from, to, message }
         });
         self.entries.extend(entries);
+        let device = |(key, from, to)| ChangedDevice { at: as_of, fact, key, from, to };
+        self.devices.extend(devices.into_iter().map(device));
         if !fleet.change_log.is_complete_after(before) {
             self.incomplete.push(as_of.ledger_seq);
         }
@@ -174,7 +192,7 @@ impl ChangeRecord {
     }
 
     fn selected(&self, query: &ChangesQuery) -> Vec<Change> {
-        self.listed(&Selection {
+        let mut changes = self.listed(&Selection {
             entry: &|entry| {
                 query.site.pass(&entry.key.site) && query.id.as_ref().is_none_or(|id| *id == entry.deployment)
             },
@@ -182,7 +200,14 @@ impl ChangeRecord {
             site: &|site| query.site.pass(site),
             standings: true,
             verdicts: true,
-        })
+        });
+        if query.id.is_none() {
+            let devices = self.devices.iter().filter(|device| query.site.pass(&device.key.site));
+            changes.extend(devices.map(ChangedDevice::change));
+            // Devices come last among the changes of one fact.
+            changes.sort_by_key(|change| change.ledger_seq);
+        }
+        changes
     }
 
     fn listed(&self, selection: &Selection<'_>) -> Vec<Change> {
@@ -215,7 +240,7 @@ impl ChangeRecord {
 impl ChangedRow {
     fn change(&self, what: Changed) -> Change {
         let AsOf { ledger_seq, at } = self.at;
-        Change { ledger_seq, at, fact: self.fact, deployment: self.deployment.clone(), what }
+        Change { ledger_seq, at, fact: self.fact, deployment: Some(self.deployment.clone()), what }
     }
 
     /// The change of the standing as far as its sides pass; none if that is no change.
@@ -241,7 +266,40 @@ impl ChangedRow {
     }
 }
 
+impl ChangedDevice {
+    fn change(&self) -> Change {
+        let AsOf { ledger_seq, at } = self.at;
+        let what = Changed::Device { key: self.key.clone(), from: self.from, to: self.to };
+        Change { ledger_seq, at, fact: self.fact, deployment: None, what }
+    }
+}
+
 impl Fleet {
+    /// The freshness of each device that a fact may concern: of all where it is about the hub's hearing.
+    fn freshness_of(&self, subject: &LedgerSubject) -> BTreeMap<u32, Freshness> {
+        let numbers: Vec<u32> = match subject {
+            LedgerSubject::Hearing(_) => (0..self.devices.len() as u32).collect(),
+            subject => subject.device().and_then(|key| self.number_of(key)).into_iter().collect(),
+        };
+        let counted = numbers.into_iter().map(|number| (number, self.context(number)));
+        let counted = counted.filter(|(_, context)| !context.retired);
+        counted.map(|(number, context)| (number, context.freshness)).collect()
+    }
+
+    /// The devices whose freshness a fact changed, without those of which a standing changed with it.
+    fn changed_devices(
+        &self,
+        subject: &LedgerSubject,
+        before: &BTreeMap<u32, Freshness>,
+        has_changed_standing: impl Fn(u32) -> bool,
+    ) -> Vec<(DeviceKey, Option<Freshness>, Freshness)> {
+        let now = self.freshness_of(subject).into_iter();
+        let changed =
+            now.filter(|(number, to)| before.get(number) != Some(to) && !has_changed_standing(*number));
+        let key = |number: u32| self.key_of(&self.devices[number as usize]);
+        changed.map(|(number, to)| (key(number), before.get(&number).copied(), to)).collect()
+    }
+
     /// A device's key, and the message on a deployment's standing there; empty if it has none.
     fn key_and_message(&self, number: u32, deployment: &DeploymentId) -> (DeviceKey, String) {
         let device = &self.devices[number as usize];

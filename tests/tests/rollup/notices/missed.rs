@@ -36,7 +36,7 @@ async fn all_missed(hub: &Hub, request: Value, limit: usize) -> Vec<Change> {
 fn standings(changes: &[Change]) -> Vec<Standing> {
     let standing = |change: &Change| match &change.what {
         Changed::Standing { to, .. } => to.map(|stood| stood.standing),
-        Changed::Verdict { .. } => None,
+        Changed::Verdict { .. } | Changed::Device { .. } => None,
     };
     changes.iter().filter_map(standing).collect()
 }
@@ -121,6 +121,7 @@ async fn n10_a_whole_deployment_has_its_verdicts_among_the_missed_changes() {
         let kind = |change: &Change| match change.what {
             Changed::Standing { .. } => "standing",
             Changed::Verdict { .. } => "verdict",
+            Changed::Device { .. } => "device",
         };
         changes.iter().map(kind).collect()
     };

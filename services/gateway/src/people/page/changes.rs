@@ -4,12 +4,12 @@ use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use muster_client::ask::understood;
-use muster_contract::Timestamp;
 use muster_contract::changes::{Change, Changed, ChangesAnswer};
+use muster_contract::{DeviceKey, Timestamp};
 use serde_json::json;
 
 use super::frame::{Frame, ProblemPage};
-use super::parts::{ago, encoded, none, number, panel, second, standing, verdict};
+use super::parts::{ago, encoded, freshness, none, number, panel, second, standing, verdict};
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
 
@@ -87,20 +87,24 @@ fn table(answer: &ChangesAnswer, now: Timestamp) -> Markup {
 }
 
 fn row(change: &Change, now: Timestamp) -> Markup {
-    let id = encoded(change.deployment.as_str());
     html! {
         tr {
             td.nowrap { (ago(change.at, now)) }
-            td.name { a href={ "/deployments/" (id) } { (change.deployment) } }
+            td.name { @if let Some(id) = &change.deployment { a href={ "/deployments/" (encoded(id.as_str())) } { (id) } } }
             @match &change.what {
                 Changed::Verdict { from, to } => {
                     td { strong { "verdict" } }
                     td { (verdict(*from)) }
                     td { (verdict(*to)) }
                 }
+                Changed::Device { key, from, to } => {
+                    td.name { (device(key)) }
+                    td { @match from { Some(from) => (freshness(*from)), None => span.faint { "none" } } }
+                    td { (freshness(*to)) }
+                }
                 Changed::Standing { key, from, to, message, .. } => {
                     td.name {
-                        a href={ "/devices/" (encoded(key.site.as_str())) "/" (encoded(key.device.as_str())) } { (key) }
+                        (device(key))
                         @if !message.is_empty() { span.under { (message) } }
                     }
                     td { @match from { Some(stood) => (standing(stood.standing, stood.freshness)), None => span.faint { "none" } } }
@@ -110,4 +114,8 @@ fn row(change: &Change, now: Timestamp) -> Markup {
             td.right.nowrap { span.soft { (change.fact.as_str()) } " " span.num { (change.ledger_seq) } }
         }
     }
+}
+
+fn device(key: &DeviceKey) -> Markup {
+    html! { a href={ "/devices/" (encoded(key.site.as_str())) "/" (encoded(key.device.as_str())) } { (key) } }
 }
