@@ -104,7 +104,8 @@ pub struct GroupsAnswer {
     pub total: Explained<StandingPart>,
     /// The groups by value. Of a deployment only those that have it.
     pub groups: Vec<GroupLine>,
-    /// The standings outside every group, on devices without the label. It has no times where a hub has more than 20,000 devices.
+    /// The standings outside every group, on devices without the label. It has no times, because no totals hold
+    /// them.
     pub without: Explained<StandingPart>,
     /// There is more: ask again with this as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

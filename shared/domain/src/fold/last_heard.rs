@@ -19,8 +19,6 @@ use super::totals::{Site, Totals};
 
 /// Devices that a part of a federation visits at most for those of its groups whose maxima are stale. An answer has many parts.
 const VISITS_FOR_PART_MAX: usize = 2_000;
-/// Devices that an answer visits at most for those without a label: no totals hold their times.
-const VISITS_WITHOUT_LABEL_MAX: usize = 20_000;
 
 /// Times by label and value.
 pub(super) type TimesByGroup<'a> = BTreeMap<(&'a LabelKey, &'a LabelValue), Times>;
@@ -140,18 +138,6 @@ impl Fleet {
             times.append(&mut self.visit_by_group(is_stale, deployment));
         }
         times
-    }
-
-    /// The same of devices without a label, by a visit of all. None if the fleet has more than [`VISITS_WITHOUT_LABEL_MAX`].
-    pub(super) fn times_without(&self, label: &LabelKey, deployment: Option<u32>) -> Times {
-        if self.devices.len() > VISITS_WITHOUT_LABEL_MAX {
-            return Times::default();
-        }
-        let has_label = |device: &Device| {
-            device.groups.iter().any(|number| self.totals.groups.get(*number).label == *label)
-        };
-        let devices = self.devices.iter().filter(|device| !has_label(device));
-        devices.map(|device| device.times(deployment)).fold(Times::default(), Times::newest)
     }
 
     /// The times by group of every row, or of those of a deployment, of the groups that are wanted. Rows of devices in none of

@@ -85,14 +85,10 @@ impl World {
         found
     }
 
-    /// The same of the standings of a deployment on the devices of a group, or of those without the label.
-    pub(crate) fn times_with(
-        &self,
-        id: &DeploymentId,
-        label: &LabelKey,
-        value: Option<&LabelValue>,
-    ) -> Moments {
-        let is_in = |key: &DeviceKey| self.times.labels(key).and_then(|labels| labels.get(label)) == value;
+    /// The same of the standings of a deployment on the devices of a group.
+    pub(crate) fn times_with(&self, id: &DeploymentId, label: &LabelKey, value: &LabelValue) -> Moments {
+        let is_in =
+            |key: &DeviceKey| self.times.labels(key).and_then(|labels| labels.get(label)) == Some(value);
         let pairs = self.pairs.iter().filter(|pair| pair.deployment == *id && is_in(&pair.device));
         let changed_at = self.changed_at(&|key, of| of == id && is_in(key));
         (changed_at, self.heard_at(pairs.map(|pair| &pair.device)))

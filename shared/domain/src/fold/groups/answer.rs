@@ -82,8 +82,7 @@ impl Fleet {
         });
         let values = values.filter(|value| number.is_none() || !value.counts.is_empty()).collect();
         let times = number.map_or_else(|| self.times_of_fleet(), |number| self.times_of_deployment(number));
-        let without = self.times_without(label, number);
-        Ok(Split { label, deployment, total, times, without, values }.answer(self.as_of, page))
+        Ok(Split { label, deployment, total, times, values }.answer(self.as_of, page))
     }
 }
 
@@ -94,8 +93,6 @@ pub(in crate::fold) struct Split<'a> {
     pub(in crate::fold) total: Group,
     /// The times of everything.
     pub(in crate::fold) times: Times,
-    /// The times of the devices without the label.
-    pub(in crate::fold) without: Times,
     pub(in crate::fold) values: Vec<ValueCounts<'a>>,
 }
 
@@ -125,7 +122,7 @@ impl Split<'_> {
             deployment: self.deployment.cloned(),
             total: explained(&self.total, self.times),
             groups,
-            without: explained(&without, self.without),
+            without: explained(&without, Times::default()),
             next,
         }
     }

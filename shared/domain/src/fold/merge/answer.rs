@@ -85,8 +85,7 @@ impl Merge {
             }
         });
         let values = values.filter(|value| deployment.is_none() || !value.counts.is_empty()).collect();
-        Ok(Split { label, deployment, total, times, without: Times::default(), values }
-            .answer(self.as_of(), page))
+        Ok(Split { label, deployment, total, times, values }.answer(self.as_of(), page))
     }
 
     /// The groups of a label at all hubs.
