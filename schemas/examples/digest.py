@@ -5,7 +5,6 @@ It holds for whole numbers and names of plain characters, as views have them. Co
 import hashlib, json
 
 UNSIGNED = ("asOf", "changedAt", "deploymentName", "digest", "lastHeardAt", "message")  # no digest covers them
-
 PARTS = ("groups", "omitted", "without")  # of a view that a person defined: they have words and times of their own
 
 
@@ -16,7 +15,6 @@ def signed(part):
 def content_digest(view):
     content = signed(view)
     for name in content.keys() & PARTS:
-        part = content[name]
-        content[name] = [signed(group) for group in part] if isinstance(part, list) else signed(part)
+        content[name] = [signed(group) for group in view[name]] if name == "groups" else signed(view[name])
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()

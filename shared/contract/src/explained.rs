@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A part with its reason and its times. The digest of a document does not cover these three fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Explained{P}")]
 pub struct Explained<P> {
     /// Why the verdict on it is so; of devices and components, how the worst of them are.
     #[serde(default, skip_serializing_if = "String::is_empty")]
