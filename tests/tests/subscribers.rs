@@ -47,7 +47,7 @@ async fn a_python_subscriber_proves_every_view_and_restarts_from_the_tail() {
     let first = proven(&system, &file).await;
     assert_eq!(
         read_in_all(&first),
-        facts(&system, 0, read_to(&first)).await,
+        lasting_facts(&system, 0, read_to(&first)).await,
         "there is no snapshot to begin with"
     );
     let shown: Vec<_> = first.iter().filter_map(|line| line["key"].as_str()).collect();
@@ -61,7 +61,7 @@ async fn a_python_subscriber_proves_every_view_and_restarts_from_the_tail() {
     let second = proven(&system, &file).await;
     assert_eq!(
         read_in_all(&second),
-        facts(&system, read_to(&first), read_to(&second)).await,
+        lasting_facts(&system, read_to(&first), read_to(&second)).await,
         "what was folded is not read again"
     );
     assert_eq!(
@@ -78,7 +78,11 @@ async fn a_python_subscriber_proves_every_view_and_restarts_from_the_tail() {
     let damaged = text.replace("installed", "installing");
     std::fs::write(&file, &damaged).unwrap();
     let third = proven(&system, &file).await;
-    assert_eq!(read_in_all(&third), facts(&system, 0, read_to(&third)).await, "everything is read again");
+    assert_eq!(
+        read_in_all(&third),
+        lasting_facts(&system, 0, read_to(&third)).await,
+        "everything is read again"
+    );
     let aside = system.dir().join("snapshot.json.aside");
     assert_eq!(std::fs::read_to_string(&aside).unwrap(), damaged, "it is kept");
 
@@ -87,7 +91,11 @@ async fn a_python_subscriber_proves_every_view_and_restarts_from_the_tail() {
     settled(&mut other).await;
     let kept = std::fs::read_to_string(&file).unwrap();
     let there = proven(&other, &file).await;
-    assert_eq!(read_in_all(&there), facts(&other, 0, read_to(&there)).await, "nothing is taken from it");
+    assert_eq!(
+        read_in_all(&there),
+        lasting_facts(&other, 0, read_to(&there)).await,
+        "nothing is taken from it"
+    );
     assert_eq!(std::fs::read_to_string(&aside).unwrap(), kept, "it is set aside");
 }
 
@@ -135,7 +143,7 @@ async fn a_subscriber_in_python_proves_the_present_from_a_truncated_ledger() {
         .await;
     let lines = proven(&system, &file).await;
     let of_the_window: Vec<_> = lines.iter().filter(|line| line.get("told").is_some()).collect();
-    assert_eq!(read_in_all(&lines), facts(&system, forgotten, end).await, "all that is left");
+    assert_eq!(read_in_all(&lines), lasting_facts(&system, forgotten, end).await, "all that is left");
     let keys: BTreeSet<_> = of_the_window.iter().filter_map(|line| line["key"].as_str()).collect();
     let all = ["deployment.web", "fleet", "group.ring.canary", "site.plant7", "site.plant8"];
     assert_eq!(keys, BTreeSet::from(all), "{lines:?}");
@@ -150,7 +158,7 @@ async fn a_subscriber_in_python_proves_the_present_from_a_truncated_ledger() {
     let second = proven(&system, &file).await;
     assert_eq!(
         read_in_all(&second),
-        facts(&system, end, read_to(&second)).await,
+        lasting_facts(&system, end, read_to(&second)).await,
         "what was folded is not read again"
     );
     let fleet = second.iter().find(|line| line["key"] == "fleet").unwrap();
@@ -257,8 +265,8 @@ fn read_in_all(lines: &[Value]) -> u64 {
     lines.iter().filter_map(|line| line["read"].as_u64()).sum()
 }
 
-/// The facts of LEDGER after a sequence up to another, without pulses, which it forgets.
-async fn facts(system: &System, after: u64, to: u64) -> u64 {
+/// Counts the facts of LEDGER after one sequence up to another, without pulses, which LEDGER discards.
+async fn lasting_facts(system: &System, after: u64, to: u64) -> u64 {
     let ledger = system.ledger().await;
     let lasting = ledger.iter().filter(|entry| !matches!(entry.fact, Fact::Pulse(_)));
     lasting.filter(|entry| (after + 1..=to).contains(&entry.seq)).count().try_into().unwrap()

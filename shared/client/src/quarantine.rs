@@ -137,9 +137,9 @@ pub async fn list_stored(hub: &Hub, select: &Selection, limit: usize) -> Result<
     Ok(list)
 }
 
-/// Has ingest judge reports again, or drop them. A requeue by filters also asks devices (the one of the filter, if it
-/// names one) for all reports that they keep, because the hub knows neither reasons nor times of those. The answers so far stay in `judgements` if a later
-/// request fails.
+/// Has ingest judge reports again, or drop them. A requeue by filters also asks devices (the one of the filter, if it names
+/// one) for all reports that they keep, because the hub does not know the reasons and times of those. The answers so far
+/// stay in `judgements` if a later request fails.
 ///
 /// # Errors
 /// No ingest answers. Nothing is judged if a named report is not in QUARANTINE.

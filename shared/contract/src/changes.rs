@@ -57,7 +57,8 @@ pub struct ChangesAnswer {
     pub next: Option<u64>,
 }
 
-/// A change of a standing, of the verdict on a deployment, which follows from the changes before it, or of a device.
+/// A change of a standing, of a device without standings, or of the verdict on a deployment. A verdict follows from the changes
+/// before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
@@ -67,7 +68,7 @@ pub struct Change {
     pub at: Timestamp,
     /// Kind of that fact.
     pub fact: FactKind,
-    /// The deployment; absent of a change of a device.
+    /// The deployment; absent if the change is of type `device`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<DeploymentId>,
     /// The change.
@@ -97,7 +98,7 @@ pub enum Changed {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         message: String,
     },
-    /// The freshness of a device that has no standing in which it would change.
+    /// The freshness of a device without standings. Each standing has the freshness of its device.
     Device {
         /// The device.
         #[serde(flatten)]

@@ -143,8 +143,8 @@ pub struct DefinedView {
     /// The newest moment at which LEDGER proves that a device that counts for anything here was heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
-    /// SHA-256 of the canonical JSON of everything but `asOf`, `changedAt`, `digest`, `lastHeardAt` and `message`, its own and those
-    /// of its parts.
+    /// SHA-256 of the view's canonical JSON without `asOf`, `changedAt`, `digest`, `lastHeardAt` and `message`; `groups`, `omitted`
+    /// and `without` are hashed without these fields too.
     pub digest: Digest,
 }
 
@@ -153,7 +153,8 @@ pub struct DefinedView {
 pub struct NamedPart {
     /// The value that its members share.
     pub name: String,
-    /// Its counts. In a fleet of more than 20,000 devices a time is absent after what gave it has left, until a newer one comes.
+    /// Its counts. In a fleet of more than 20,000 devices, a time is absent from when its device leaves the group until a newer time
+    /// comes.
     #[serde(flatten)]
     pub part: Explained<CountedPart>,
 }

@@ -104,8 +104,7 @@ pub struct GroupsAnswer {
     pub total: Explained<StandingPart>,
     /// The groups by value. Of a deployment only those that have it.
     pub groups: Vec<GroupLine>,
-    /// The standings outside every group, on devices without the label. It has no times, because no totals hold
-    /// them.
+    /// The standings outside every group, on devices without the label. It has no times, because no counts are kept of these devices.
     pub without: Explained<StandingPart>,
     /// There is more: ask again with this as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

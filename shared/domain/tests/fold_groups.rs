@@ -111,11 +111,11 @@ proptest! {
             prop_assert_eq!((answer.total.part.targets, answer.total.part.leaving), (tally.targets, tally.leaving));
             prop_assert_eq!(&answer.total.part.counts, &tally.counts);
             prop_assert_eq!(sum(&answer), answer.total.part.clone().without_verdict());
-            prop_assert_eq!(moments(&answer.total), (tally.changed_at, tally.last_heard_at));
+            prop_assert_eq!(times_of(&answer.total), (tally.changed_at, tally.last_heard_at));
             for line in &answer.groups {
                 let tally = view(&fleet, label, line.value.as_str()).map(|view| view.tally);
                 if let Some(tally) = tally {
-                    prop_assert_eq!(moments(&line.part), (tally.changed_at, tally.last_heard_at));
+                    prop_assert_eq!(times_of(&line.part), (tally.changed_at, tally.last_heard_at));
                 }
                 prop_assert_eq!(line.part.message.is_empty(), false);
             }
@@ -125,9 +125,9 @@ proptest! {
                 prop_assert_eq!((answer.total.part.targets, answer.total.part.verdict), (view.targets, view.verdict));
                 for line in &answer.groups {
                     let times = world.times_with(&id.parse().unwrap(), &answer.label, &line.value);
-                    prop_assert_eq!(moments(&line.part), times);
+                    prop_assert_eq!(times_of(&line.part), times);
                 }
-                prop_assert_eq!(moments(&answer.total), (view.changed_at, view.last_heard_at));
+                prop_assert_eq!(times_of(&answer.total), (view.changed_at, view.last_heard_at));
                 prop_assert_eq!(sum(&answer), answer.total.part.clone().without_verdict());
             }
         }
@@ -181,10 +181,10 @@ proptest! {
         let times = World::of(&ledger.entries).defined_times(&definition);
         if let Some(without) = &view.without {
             prop_assert_eq!(&without.part, &naive.without);
-            prop_assert_eq!(moments(without), times.without);
+            prop_assert_eq!(times_of(without), times.without);
         }
         let groups: BTreeMap<String, _> =
-            view.groups.iter().map(|group| (group.name.clone(), moments(&group.part))).collect();
+            view.groups.iter().map(|group| (group.name.clone(), times_of(&group.part))).collect();
         prop_assert_eq!(groups, times.groups);
         prop_assert_eq!(muster_contract::view::content_digest(&*view), view.digest);
         prop_assert_eq!((view.changed_at, view.last_heard_at), times.total);
@@ -249,7 +249,7 @@ impl WithoutVerdict for StandingPart {
     }
 }
 
-fn moments<P>(part: &Explained<P>) -> (Option<Timestamp>, Option<Timestamp>) {
+fn times_of<P>(part: &Explained<P>) -> (Option<Timestamp>, Option<Timestamp>) {
     (part.changed_at, part.last_heard_at)
 }
 
@@ -383,6 +383,40 @@ fn q18_defined_views_say_why_since_when_and_how_they_are_heard() {
         words(&json!({ "count": "components", "select": { "deployments": ["db"] } })),
         "no component is counted"
     );
+}
+
+/// Up to 20,000 devices are visited for a time that has left a part; in a larger fleet the part waits for a newer one.
+#[test]
+fn a_part_has_no_time_while_too_many_devices_would_be_searched() {
+    let failed = [("main", State::Failed)];
+    let said = |seq| Said { seq, components: &failed, ..Said::default() };
+    let text = json!({
+        "apiVersion": "muster/v1", "kind": "ViewDefinition", "name": "drawn", "groupBy": "site",
+        "select": { "standings": ["failed"] },
+    });
+    for (others, is_found) in [(19_998, true), (19_999, false)] {
+        let mut ledger = Ledger::default();
+        ledger.desired("north/a", 1, &[("web", 1)]).desired("north/b", 1, &[("web", 1)]);
+        (0..others).for_each(|number| _ = ledger.desired(&format!("south/d{number}"), 1, &[]));
+        ledger.status("north/a", "web", &said(1)).status("north/b", "web", &said(1));
+        let mut fleet = ledger.fold();
+        fleet.define([muster_contract::decode::parse(text.to_string().as_bytes()).unwrap()]);
+        count_all(&mut fleet);
+        let mut after = |ledger: &Ledger| {
+            let at = ledger.entries.len() - 1;
+            let entry = &ledger.entries[at];
+            fleet.apply(position(at), &entry.subject, entry.fact.clone());
+            let view = shown(&fleet).unwrap();
+            assert!(view.changed_at.is_some() && view.last_heard_at.is_some(), "the whole has its times");
+            (times_of(&view.groups[0].part), (view.changed_at, view.last_heard_at))
+        };
+        ledger.status("north/b", "web", &Said { seq: 2, ..Said::default() });
+        let (part, whole) = after(&ledger);
+        assert_eq!(part, if is_found { whole } else { (None, None) }, "{others}");
+        ledger.status("north/a", "web", &said(2));
+        let (part, whole) = after(&ledger);
+        assert_eq!(part, whole, "a newer one has come");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::deployment;
 use super::doubt::{by_freshness, dark};
 use super::format::{age, as_of, plural, states};
 use super::frame::Frame;
-use super::groups::{self, REASON_TITLES};
+use super::groups;
 use super::table::{Cell, Table};
 
 /// A definition was taken.
@@ -66,15 +66,17 @@ pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
             .map(|omitted| (format!("({} not listed)", plural(omitted.groups, "group")), &omitted.part)),
     );
     let mut table = match view.total {
-        CountedPart::Standings(_) => deployment::standings_by("GROUP", &REASON_TITLES),
-        CountedPart::Devices(_) => Table::new(&[&["GROUP", "DEVICES", "KNOWN"], &REASON_TITLES[..]].concat()),
-        CountedPart::Components(_) => {
-            Table::new(&[&["GROUP", "COMPONENTS", "KNOWN"], &REASON_TITLES[..]].concat())
-        }
+        CountedPart::Standings(_) => deployment::standings_by("GROUP"),
+        CountedPart::Devices(_) => table_of("DEVICES"),
+        CountedPart::Components(_) => table_of("COMPONENTS"),
     };
     let total = ("total".to_owned(), &explained_total(view));
     for (name, part) in parts.iter().chain([&total]) {
-        table.row(cells(name, &part.part).into_iter().chain(groups::reason(part, frame.now)));
+        table.row(cells(name, &part.part).into_iter().chain(deployment::reason(
+            part.changed_at,
+            &part.message,
+            frame.now,
+        )));
     }
     let thing = if matches!(view.total, CountedPart::Devices(_)) { "device" } else { "target" };
     let dark = dark(
@@ -93,15 +95,24 @@ pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
     )
 }
 
-/// When a device that counts was last heard: a line, if the hub says so.
+/// An empty table of groups of something other than standings.
+fn table_of(counted: &'static str) -> Table {
+    Table::new(&[&["GROUP", counted, "KNOWN"], &deployment::REASON_TITLES[..]].concat())
+}
+
+/// A line with the time at which a counted device was last heard; empty if the hub does not tell it.
 fn heard(view: &DefinedView, now: Timestamp) -> String {
-    view.last_heard_at.map_or_else(String::new, |at| format!("last heard {}.\n", age(now, at)))
+    view.last_heard_at.map_or_else(String::new, |at| format!("total: last heard {}.\n", age(now, at)))
 }
 
 /// Everything that is counted, as a part.
 fn explained_total(view: &DefinedView) -> Explained<CountedPart> {
-    let DefinedView { message, changed_at, last_heard_at, total, .. } = view.clone();
-    Explained { message, changed_at, last_heard_at, part: total }
+    Explained {
+        message: view.message.clone(),
+        changed_at: view.changed_at,
+        last_heard_at: view.last_heard_at,
+        part: view.total.clone(),
+    }
 }
 
 /// The cells of a part.

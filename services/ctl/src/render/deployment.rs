@@ -56,10 +56,17 @@ pub(super) fn join<T: ToString>(names: impl IntoIterator<Item = T>, last: &str) 
     }
 }
 
-/// An empty table of standings, each row a deployment, a group or whatever else the first column names, with more columns after
-/// them.
-pub(super) fn standings_by(what: &'static str, more: &[&'static str]) -> Table {
-    Table::new(&[&standing_titles(what)[..], more].concat())
+/// An empty table of standings, each row a deployment, a group or whatever else the first column names.
+pub(super) fn standings_by(what: &'static str) -> Table {
+    Table::new(&[&standing_titles(what)[..], &REASON_TITLES].concat())
+}
+
+/// The titles of [`reason`].
+pub(super) const REASON_TITLES: [&str; 2] = ["?CHANGED", "?BECAUSE"];
+
+/// The cells for the time of the last change and the reason.
+pub(super) fn reason(changed_at: Option<Timestamp>, message: &str, now: Timestamp) -> [Cell; 2] {
+    [changed_at.map_or_else(|| "-".into(), |at| age(now, at).into()), clean(message).into()]
 }
 
 const fn standing_titles(what: &'static str) -> [&'static str; 10] {
@@ -79,11 +86,11 @@ const fn standing_titles(what: &'static str) -> [&'static str; 10] {
 
 /// The table alone.
 pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>, now: Timestamp) -> Table {
-    let mut table = standings_by("DEPLOYMENT", &["?CHANGED", "?BECAUSE"]);
+    let mut table = standings_by("DEPLOYMENT");
     let views: Vec<_> = views.into_iter().collect();
     for view in &views {
         let heard = by_freshness(&view.counts);
-        table.row([
+        let cells = [
             shown_name(view, &views).into(),
             Cell::styled(view.verdict.as_str(), colour::verdict(view.verdict)),
             Cell::count(view.targets),
@@ -94,9 +101,8 @@ pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>, now: Timest
             Cell::marked(view.complete.not_known(), UNSURE),
             Cell::marked(view.overdue, BAD),
             Cell::count(view.leaving),
-            view.changed_at.map_or_else(|| "-".into(), |at| age(now, at).into()),
-            clean(&view.message).into(),
-        ]);
+        ];
+        table.row(cells.into_iter().chain(reason(view.changed_at, &view.message, now)));
     }
     table
 }

@@ -1,7 +1,5 @@
 //! Groups of devices by label.
 
-use muster_contract::Timestamp;
-use muster_contract::explained::Explained;
 use muster_contract::groups::{GroupLine, GroupsAnswer, LabelsAnswer};
 use muster_contract::standing_part::StandingPart;
 use muster_contract::view::Split;
@@ -9,7 +7,7 @@ use muster_contract::view::Split;
 use super::colour::{self, BAD, UNSURE};
 use super::deployment;
 use super::doubt::{by_freshness, dark};
-use super::format::{age, as_of, clean, counts, percent, plural};
+use super::format::{as_of, counts, percent, plural};
 use super::frame::Frame;
 use super::legend;
 use super::table::{Cell, Table};
@@ -36,7 +34,7 @@ pub fn labels(answer: &LabelsAnswer, frame: impl Into<Frame>) -> String {
 /// The fleet, or a deployment, by one label.
 pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let mut table = deployment::standings_by("GROUP", &REASON_TITLES);
+    let mut table = deployment::standings_by("GROUP");
     let named = |line: &GroupLine| format!("{}={}", answer.label, line.value);
     let mut parts: Vec<_> = answer.groups.iter().map(|line| (named(line), &line.part)).collect();
     if answer.without.part.targets + answer.without.part.leaving > 0 {
@@ -44,7 +42,11 @@ pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
     }
     let total = ("total".to_owned(), &answer.total);
     for (name, part) in parts.iter().chain([&total]) {
-        table.row(row(name, &part.part).into_iter().chain(reason(part, frame.now)));
+        table.row(row(name, &part.part).into_iter().chain(deployment::reason(
+            part.changed_at,
+            &part.message,
+            frame.now,
+        )));
     }
     let what = answer.deployment.as_ref().map_or("all deployments", |id| id.as_str());
     let heard = parts.iter().map(|(name, part)| (name, by_freshness(&part.part.counts)));
@@ -56,15 +58,6 @@ pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
         answer.label,
         as_of(answer.as_of, frame.now)
     )
-}
-
-/// The titles of [`reason`].
-pub(super) const REASON_TITLES: [&str; 2] = ["?CHANGED", "?BECAUSE"];
-
-/// The cells with why a part is as it is and since when.
-pub(super) fn reason<P>(part: &Explained<P>, now: Timestamp) -> [Cell; 2] {
-    let changed = part.changed_at.map_or_else(|| "-".into(), |at| age(now, at).into());
-    [changed, clean(&part.message).into()]
 }
 
 /// The cells of a part of the fleet.

@@ -16,7 +16,7 @@ use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use super::axes::RowCondition;
 use super::device::{Device, DeviceState};
 use super::fleet::Fleet;
-use super::last_heard::HeardAtSites;
+use super::last_heard::LastHeardLookup;
 use super::max_timestamp::Times;
 use super::standing::{CountClass, Row};
 use super::status::{StatusRefusal, message};
@@ -54,7 +54,7 @@ impl Fleet {
         let from = page.after.as_ref().map_or(Unbounded, Excluded);
         let numbers = self.totals.deployment_numbers.range::<DeploymentId, _>((from, Unbounded));
         let passes = |group: &Group| query.verdict.is_empty() || query.verdict.contains(&group.verdict());
-        let heard = HeardAtSites::new(self, sites.clone());
+        let heard = LastHeardLookup::new(self, sites.clone());
         let views = numbers.filter_map(|(_, number)| {
             let group = self.group_at(*number, sites.iter().copied());
             let wanted = !group.is_empty() && passes(&group) && self.has_error(*number, &sites, query);
@@ -99,7 +99,7 @@ impl Fleet {
         number: u32,
         group: &Group,
         query: &Query,
-        heard: &HeardAtSites<'_>,
+        heard: &LastHeardLookup<'_>,
     ) -> Option<DeploymentView> {
         if query.site.is_empty() {
             return self.view_of(number);
@@ -108,7 +108,7 @@ impl Fleet {
         let named = self.totals.deployment(number).named();
         let sites = query.site.iter().filter_map(|site| self.totals.site_numbers.get(site));
         let changed = sites.map(|site| self.totals.last_changed.of_place((number, *site)));
-        let times = Times { changed_at: changed.max().flatten(), heard_at: heard.with(number) };
+        let times = Times { changed_at: changed.max().flatten(), heard_at: heard.of(number) };
         let standings = Standings { group, hub, times };
         Some(shown_deployment(named, self.as_of, standings, BTreeMap::new(), Vec::new(), Omitted::default()))
     }

@@ -1,6 +1,6 @@
-//! Records the changes that each fact between two points causes, and lists those that pass the filters of a query or of
-//! a subscription. Verdicts cover the query's sites alone; they follow from the counts at the earlier point and the
-//! recorded changes.
+//! Records the changes that each fact between two points causes to standings and to devices that run nothing, and lists those
+//! that pass the filters of a query or of a subscription. Verdicts cover the query's sites alone; they follow from the counts at
+//! the earlier point and the recorded changes.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::axes::RowCondition;
 use super::change_log::{Side, StoodFor};
 use super::delta::Delta;
 use super::fleet::{Fleet, Position};
-use super::standing::CountClass;
+use super::standing::{CountClass, DeviceContext};
 use super::status::message;
 use super::tally::Group;
 
@@ -50,7 +50,7 @@ struct ChangedRow {
     message: String,
 }
 
-/// A device whose freshness changed while it had no standing.
+/// A device without standings whose freshness changed.
 #[derive(Debug)]
 struct ChangedDevice {
     at: AsOf,
@@ -99,7 +99,7 @@ impl ChangeRecord {
         fact: Fact,
     ) -> Result<(), TooManyChanges> {
         let before = fleet.as_of().ledger_seq;
-        let freshness_before = fleet.freshness_of(subject);
+        let (idle_before, devices_before) = (fleet.idle_devices(subject), fleet.devices.len());
         fleet.apply(at, subject, fact);
         let as_of = fleet.as_of();
         // One fact may change a row and change it back.
@@ -111,9 +111,7 @@ impl ChangeRecord {
             (Some(from), Some(to)) => !from.is_like(to),
             (from, to) => from.is_some() || to.is_some(),
         });
-        let devices = fleet.changed_devices(subject, &freshness_before, |number| {
-            changed.keys().any(|(device, _)| *device == number)
-        });
+        let devices = fleet.changed_devices(subject, &idle_before, devices_before);
         if self.entries.len() + self.devices.len() + changed.len() + devices.len() > CHANGES_MAX {
             self.is_cut = true;
             return Err(TooManyChanges);
@@ -275,29 +273,34 @@ impl ChangedDevice {
 }
 
 impl Fleet {
-    /// The freshness of each device that a fact may concern: of all where it is about the hub's hearing.
-    fn freshness_of(&self, subject: &LedgerSubject) -> BTreeMap<u32, Freshness> {
+    /// The devices without a counted standing that a fact may change, each with its freshness; none if it is retired. A fact about
+    /// the hub's hearing may change any device.
+    fn idle_devices(&self, subject: &LedgerSubject) -> BTreeMap<u32, Option<Freshness>> {
         let numbers: Vec<u32> = match subject {
             LedgerSubject::Hearing(_) => (0..self.devices.len() as u32).collect(),
             subject => subject.device().and_then(|key| self.number_of(key)).into_iter().collect(),
         };
-        let counted = numbers.into_iter().map(|number| (number, self.context(number)));
-        let counted = counted.filter(|(_, context)| !context.retired);
-        counted.map(|(number, context)| (number, context.freshness)).collect()
+        let contexts = numbers.into_iter().map(|number| (number, self.context(number)));
+        let is_idle = |(number, context): &(u32, DeviceContext)| {
+            !self.devices[*number as usize].rows.iter().any(|row| row.is_counted(context))
+        };
+        let idle = contexts.filter(is_idle);
+        idle.map(|(number, context)| (number, (!context.retired).then_some(context.freshness))).collect()
     }
 
-    /// The devices whose freshness a fact changed, without those of which a standing changed with it.
+    /// The devices without a counted standing whose freshness a fact changed, and those that are new with it.
     fn changed_devices(
         &self,
         subject: &LedgerSubject,
-        before: &BTreeMap<u32, Freshness>,
-        has_changed_standing: impl Fn(u32) -> bool,
+        before: &BTreeMap<u32, Option<Freshness>>,
+        devices_before: usize,
     ) -> Vec<(DeviceKey, Option<Freshness>, Freshness)> {
-        let now = self.freshness_of(subject).into_iter();
-        let changed =
-            now.filter(|(number, to)| before.get(number) != Some(to) && !has_changed_standing(*number));
-        let key = |number: u32| self.key_of(&self.devices[number as usize]);
-        changed.map(|(number, to)| (key(number), before.get(&number).copied(), to)).collect()
+        let changed = self.idle_devices(subject).into_iter().filter_map(|(number, to)| {
+            let is_new = number as usize >= devices_before;
+            let from = if is_new { None } else { *before.get(&number)? };
+            to.filter(|to| from != Some(*to)).map(|to| (number, from, to))
+        });
+        changed.map(|(number, from, to)| (self.key_of(&self.devices[number as usize]), from, to)).collect()
     }
 
     /// A device's key, and the message on a deployment's standing there; empty if it has none.

@@ -8,6 +8,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
+use muster_contract::parts::PARTS_MAX;
 use muster_contract::{LabelKey, LabelValue, Timestamp};
 
 use super::device::Device;
@@ -17,27 +18,30 @@ use super::max_timestamp::{MaxTimestamp, Times, highest};
 use super::standing::{DeviceContext, Row};
 use super::totals::{Site, Totals};
 
-/// Devices that a part of a federation visits at most for those of its groups whose maxima are stale. An answer has many parts.
-const VISITS_FOR_PART_MAX: usize = 2_000;
+/// Devices that one answer visits at most for the groups of all its parts whose maxima are stale. Its reader is a federation, which
+/// waits longer than a person.
+const VISITS_FOR_PARTS_MAX: usize = 128_000;
+/// The same for one part.
+const VISITS_FOR_PART_MAX: usize = VISITS_FOR_PARTS_MAX / PARTS_MAX;
 
 /// Times by label and value.
 pub(super) type TimesByGroup<'a> = BTreeMap<(&'a LabelKey, &'a LabelValue), Times>;
 
-/// When devices with a counted standing of each deployment were last heard at some sites.
-pub(super) struct HeardAtSites<'a> {
+/// Looks up when a device with a counted standing of a deployment was last heard at some sites.
+pub(super) struct LastHeardLookup<'a> {
     fleet: &'a Fleet,
     sites: Vec<&'a Site>,
     /// The result of a visit of all devices of the sites. The first stale maximum needs it.
     visited: OnceCell<HashMap<u32, Timestamp>>,
 }
 
-impl<'a> HeardAtSites<'a> {
+impl<'a> LastHeardLookup<'a> {
     pub(super) fn new(fleet: &'a Fleet, sites: Vec<&'a Site>) -> Self {
         Self { fleet, sites, visited: OnceCell::new() }
     }
 
-    /// When one with a standing of this deployment was last heard.
-    pub(super) fn with(&self, deployment: u32) -> Option<Timestamp> {
+    /// When a device with a counted standing of a deployment was last heard.
+    pub(super) fn of(&self, deployment: u32) -> Option<Timestamp> {
         let newest = highest(self.sites.iter().map(|site| site.heard_with.of(deployment)));
         newest.or_search(|| self.visited.get_or_init(|| self.visit()).get(&deployment).copied())
     }

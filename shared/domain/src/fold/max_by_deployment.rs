@@ -1,5 +1,5 @@
-//! Keeps the newest time of each deployment in a part of the fleet, by deployment number. A maximum of it may be stale; this
-//! module searches nothing.
+//! Keeps the newest time of each deployment in a part of the fleet, by deployment number. A maximum may be stale; this module
+//! searches nothing.
 
 use hashbrown::HashMap;
 use muster_contract::Timestamp;
@@ -9,13 +9,12 @@ use super::max_timestamp::MaxTimestamp;
 
 /// Maxima by deployment, for as long as they have times.
 #[derive(Debug, Default)]
-pub(super) struct MaxByDeployment(HashMap<u32, Held>);
+pub(super) struct MaxByDeployment(HashMap<u32, CountedMax>);
 
-/// The maximum of some times.
+/// A maximum, with the number of its times.
 #[derive(Debug, Default)]
-struct Held {
+struct CountedMax {
     max: MaxTimestamp,
-    /// How many times it is of.
     times: u32,
 }
 

@@ -6,8 +6,8 @@
 //! the cursor are counted and kept up to date, those above are not yet. When the cursor has passed the last
 //! device, the view equals a count of the whole fleet at that moment.
 //!
-//! Counts are retracted exactly. Of the times of the whole view, the newest of each block of devices are kept ([`newest`]); of those
-//! of a part, only the maximum, which may be stale until a newer time comes.
+//! Counts are retracted exactly. The whole view keeps the newest times of each block of devices ([`newest`]). A part keeps only its
+//! maxima, which are stale from when the newest time leaves the part until a newer one comes.
 
 mod cell;
 mod contribution;
@@ -25,7 +25,7 @@ use muster_contract::defined::ViewDefinition;
 use muster_contract::{Timestamp, ViewName};
 
 use self::cell::{Cell, Counts};
-use self::contribution::{Place, contributions};
+use self::contribution::{ViewPart, contributions};
 use self::newest::NewestTimes;
 use super::delta::Delta;
 use super::device::Device;
@@ -165,9 +165,9 @@ impl ViewAggregate {
     /// Adds a device to the counts or retracts it. True where it counts.
     fn apply_delta(&mut self, delta: Delta, number: u32, seen: CountedDevice<'_>) -> bool {
         let Self { definition, parts, newest, .. } = self;
-        let whole = contributions(definition, seen, |contribution| match contribution.place {
-            Place::Total => contribution.apply(delta, &mut parts.total),
-            place => parts.change(place, |cell| {
+        let whole = contributions(definition, seen, |contribution| match contribution.part {
+            ViewPart::Total => contribution.apply(delta, &mut parts.total),
+            part => parts.change(part, |cell| {
                 contribution.apply(delta, &mut cell.counts);
                 contribution.times.into_iter().for_each(|times| cell.apply_times(delta, times));
             }),
@@ -187,8 +187,8 @@ impl ViewAggregate {
     ) {
         let Self { definition, parts, newest, .. } = self;
         let whole = contributions(definition, seen, |contribution| {
-            if contribution.times.is_some() && contribution.place != Place::Total {
-                parts.change(contribution.place, |cell| _ = cell.heard.exchange(was, is));
+            if contribution.times.is_some() && contribution.part != ViewPart::Total {
+                parts.change(contribution.part, |cell| _ = cell.heard.exchange(was, is));
             }
         });
         if whole.is_some() {
@@ -199,8 +199,8 @@ impl ViewAggregate {
 
 impl Parts {
     /// Changes a part other than the total.
-    fn change(&mut self, place: Place<'_>, change: impl FnOnce(&mut Cell)) {
-        let Place::Group(name) = place else { return change(&mut self.without) };
+    fn change(&mut self, part: ViewPart<'_>, change: impl FnOnce(&mut Cell)) {
+        let ViewPart::Group(name) = part else { return change(&mut self.without) };
         if let Some(cell) = self.groups.get_mut(name) {
             change(cell);
             if cell.counts == Counts::default() {

@@ -21,15 +21,15 @@ pub(crate) struct Found {
     pub(crate) without: CountedPart,
 }
 
-/// When something last changed, and was last heard.
-type Moments = (Option<Timestamp>, Option<Timestamp>);
+/// The times of the last change and of the last proof that a device was heard.
+type TimePair = (Option<Timestamp>, Option<Timestamp>);
 
 /// The times of the same.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct FoundTimes {
-    pub(crate) total: Moments,
-    pub(crate) groups: BTreeMap<String, Moments>,
-    pub(crate) without: Moments,
+    pub(crate) total: TimePair,
+    pub(crate) groups: BTreeMap<String, TimePair>,
+    pub(crate) without: TimePair,
 }
 
 impl World {
@@ -65,7 +65,7 @@ impl World {
         for (machine, pair) in self.selected(definition).filter(|(_, pair)| counts(*pair)) {
             let changed = pair
                 .and_then(|pair| self.changed_at(&|key, id| (key, id) == (&pair.device, &pair.deployment)));
-            let add = |times: &mut Moments| {
+            let add = |times: &mut TimePair| {
                 let heard = self.heard_at([&machine.key].into_iter());
                 *times = (times.0.max(changed), times.1.max(heard));
             };
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// The same of the standings of a deployment on the devices of a group.
-    pub(crate) fn times_with(&self, id: &DeploymentId, label: &LabelKey, value: &LabelValue) -> Moments {
+    pub(crate) fn times_with(&self, id: &DeploymentId, label: &LabelKey, value: &LabelValue) -> TimePair {
         let is_in =
             |key: &DeviceKey| self.times.labels(key).and_then(|labels| labels.get(label)) == Some(value);
         let pairs = self.pairs.iter().filter(|pair| pair.deployment == *id && is_in(&pair.device));

@@ -14,7 +14,7 @@ use super::super::app_spec::AppSpec;
 use super::super::axes::{Axes, ComponentCondition, RowCondition, parts};
 use super::super::device::Device;
 use super::super::fleet::Fleet;
-use super::super::last_heard::HeardAtSites;
+use super::super::last_heard::LastHeardLookup;
 use super::super::standing::{CountClass, Row};
 use super::super::tally::Group;
 use super::super::totals::Site;
@@ -247,7 +247,7 @@ impl<'q> Filter<'q> {
         let numbers = self.sites.iter().filter_map(|site| totals.site_numbers.get(*site));
         let sites = numbers.map(|number| totals.site(*number));
         match self.deployment {
-            Some(it) => HeardAtSites::new(fleet, sites.collect()).with(it),
+            Some(it) => LastHeardLookup::new(fleet, sites.collect()).of(it),
             None => sites.filter_map(|site| fleet.heard_at_site(site)).max(),
         }
     }

@@ -1,5 +1,4 @@
-//! Lists what a device contributes to a view: to which of its parts, what is counted there, and with which times. It counts
-//! nothing itself.
+//! Lists the contributions of a device to a defined view: the part, the counted unit and its times. It counts nothing itself.
 
 use muster_contract::State;
 use muster_contract::defined::{Counted, GroupBy, ViewDefinition};
@@ -14,7 +13,7 @@ use crate::fold::standing::{CountClass, Row};
 
 /// A part of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place<'a> {
+pub(super) enum ViewPart<'a> {
     /// Everything that is selected.
     Total,
     /// The devices without the label that is grouped by.
@@ -25,15 +24,15 @@ pub(super) enum Place<'a> {
 
 /// The share of a device in one part.
 pub(super) struct ViewContribution<'a> {
-    pub(super) place: Place<'a>,
-    /// Absent where another contribution of the device to this part has those of all.
+    pub(super) part: ViewPart<'a>,
+    /// Absent if another contribution of the device to this part has the times of all of them.
     pub(super) times: Option<Times>,
-    counted: Option<Unit<'a>>,
+    counted: Option<CountedUnit<'a>>,
 }
 
 /// One unit of what a view counts.
 #[derive(Clone, Copy)]
-enum Unit<'a> {
+enum CountedUnit<'a> {
     Standing(CountClass),
     Device(CountedDevice<'a>),
     /// The components of a standing; only that of one name, if there is one.
@@ -45,12 +44,12 @@ impl ViewContribution<'_> {
     pub(super) fn apply(&self, delta: Delta, counts: &mut Counts) {
         match self.counted {
             None => {}
-            Some(Unit::Standing(class)) => counts.group.shift(delta, class),
-            Some(Unit::Device(CountedDevice { device, context, .. })) => {
+            Some(CountedUnit::Standing(class)) => counts.group.shift(delta, class),
+            Some(CountedUnit::Device(CountedDevice { device, context, .. })) => {
                 let complete = context.is_complete(device.unknown);
                 counts.devices.shift(delta, context.freshness, context.missing, complete);
             }
-            Some(Unit::Components(class, components, name)) => {
+            Some(CountedUnit::Components(class, components, name)) => {
                 counts.group.shift(delta, class);
                 let wanted = components.iter().filter(|(of, _)| name.is_none_or(|name| name == of.as_str()));
                 wanted
@@ -71,62 +70,66 @@ pub(super) fn contributions<'a>(
     }
     let is_of_devices = definition.count == Counted::Devices;
     let heard_at = seen.context.heard_at;
-    // The times of everything, and of the group of the device.
+    // The newest times of all rows: they are those of the total, and of the part that the whole device is in.
     let mut whole =
         (is_of_devices && definition.select.is_of_devices()).then_some(Times { changed_at: None, heard_at });
-    let place = place_of_device(definition, seen);
+    let part = part_of_device(definition, seen);
     for row in &seen.device.rows {
         let Some(class) = count_class(definition, seen, row) else { continue };
         let times = Times { changed_at: row.changed_at(), heard_at };
         let counted = match (definition.count, &row.report) {
-            (Counted::Standings, _) => Unit::Standing(class),
-            (Counted::Devices, _) => Unit::Device(seen),
-            (Counted::Components, Some(report)) => Unit::Components(class, &report.components, None),
+            (Counted::Standings, _) => CountedUnit::Standing(class),
+            (Counted::Devices, _) => CountedUnit::Device(seen),
+            (Counted::Components, Some(report)) => CountedUnit::Components(class, &report.components, None),
             (Counted::Components, None) => continue,
         };
         whole = Some(whole.unwrap_or_default().newest(times));
         if !is_of_devices {
-            let places = [Some(Place::Total), place].into_iter().flatten();
-            places.for_each(|place| pass(ViewContribution { place, times: None, counted: Some(counted) }));
+            let parts = [Some(ViewPart::Total), part].into_iter().flatten();
+            parts.for_each(|part| pass(ViewContribution { part, times: None, counted: Some(counted) }));
         }
         groups_of_row(definition, seen, row, counted, |name, counted| {
-            pass(ViewContribution { place: Place::Group(name), times: Some(times), counted: Some(counted) });
+            pass(ViewContribution {
+                part: ViewPart::Group(name),
+                times: Some(times),
+                counted: Some(counted),
+            });
         });
     }
-    let counted = is_of_devices.then_some(Unit::Device(seen));
-    for place in [Some(Place::Total), place].into_iter().flatten().filter(|_| whole.is_some()) {
-        pass(ViewContribution { place, times: whole, counted });
+    let counted = is_of_devices.then_some(CountedUnit::Device(seen));
+    for part in [Some(ViewPart::Total), part].into_iter().flatten().filter(|_| whole.is_some()) {
+        pass(ViewContribution { part, times: whole, counted });
     }
     whole
 }
 
-/// Passes on the groups that a row is in by what it is itself.
+/// Passes on the groups of a row: its deployment, or its components.
 fn groups_of_row<'a>(
     definition: &ViewDefinition,
     seen: CountedDevice<'a>,
     row: &Row,
-    counted: Unit<'a>,
-    mut pass: impl FnMut(&'a str, Unit<'a>),
+    counted: CountedUnit<'a>,
+    mut pass: impl FnMut(&'a str, CountedUnit<'a>),
 ) {
     match (&definition.group_by, counted) {
         (Some(GroupBy::Deployment), counted) => {
             pass(seen.totals.deployment(row.deployment).id.as_str(), counted);
         }
-        (Some(GroupBy::Component), Unit::Components(class, components, _)) => {
+        (Some(GroupBy::Component), CountedUnit::Components(class, components, _)) => {
             for (name, _) in components.iter() {
-                pass(name.as_str(), Unit::Components(class, components, Some(name.as_str())));
+                pass(name.as_str(), CountedUnit::Components(class, components, Some(name.as_str())));
             }
         }
         _ => {}
     }
 }
 
-/// The group of a device, if devices are grouped by what they are.
-fn place_of_device<'a>(definition: &'a ViewDefinition, seen: CountedDevice<'a>) -> Option<Place<'a>> {
+/// The part that all rows of a device are in, if the view groups by site or label.
+fn part_of_device<'a>(definition: &'a ViewDefinition, seen: CountedDevice<'a>) -> Option<ViewPart<'a>> {
     match &definition.group_by {
-        Some(GroupBy::Site) => Some(Place::Group(seen.totals.site(seen.device.site).id.as_str())),
+        Some(GroupBy::Site) => Some(ViewPart::Group(seen.totals.site(seen.device.site).id.as_str())),
         Some(GroupBy::Label(label)) => {
-            Some(seen.label(label).map_or(Place::Without, |value| Place::Group(value.as_str())))
+            Some(seen.label(label).map_or(ViewPart::Without, |value| ViewPart::Group(value.as_str())))
         }
         Some(GroupBy::Deployment | GroupBy::Component) | None => None,
     }

@@ -9,13 +9,13 @@ use muster_contract::limits::VIEW_GROUPS_MAX;
 use muster_contract::view::content_digest;
 
 use super::cell::{Cell, Counts};
-use super::contribution::{Place, contributions};
+use super::contribution::{ViewPart, contributions};
 use super::{CountedDevice, Parts, ViewAggregate};
 use crate::fold::fleet::Fleet;
 use crate::fold::max_timestamp::Times;
 use crate::fold::view::unsigned;
 
-/// Devices that a view visits at most for the times of its parts while one of their maxima is stale.
+/// Devices that one display of a view visits at most, for the times of its parts while one of their maxima is stale.
 const VISITS_FOR_VIEW_MAX: usize = 20_000;
 
 /// A defined view, as far as there is one.
@@ -73,10 +73,10 @@ impl Fleet {
         let shown = parts.groups.iter().take(VIEW_GROUPS_MAX);
         let groups = shown.map(|(name, cell)| NamedPart {
             name: name.to_string(),
-            part: cell.counts.explained(count, times.of(Place::Group(name), cell)),
+            part: cell.counts.explained(count, times.of(ViewPart::Group(name), cell)),
         });
         let by_label = matches!(definition.group_by, Some(GroupBy::Label(_)));
-        let without = || parts.without.counts.explained(count, times.of(Place::Without, &parts.without));
+        let without = || parts.without.counts.explained(count, times.of(ViewPart::Without, &parts.without));
         let total = parts.total.explained(count, aggregate.newest.newest());
         DefinedView {
             api_version: Default::default(),
@@ -105,20 +105,20 @@ impl Fleet {
         if !is_any_stale || self.devices.len() > VISITS_FOR_VIEW_MAX {
             return PartTimes { visited: None };
         }
-        let mut visited: BTreeMap<Place<'a>, Times> = BTreeMap::new();
+        let mut visited: BTreeMap<ViewPart<'a>, Times> = BTreeMap::new();
         for device in &self.devices[..aggregate.cursor as usize] {
             let context = device.state.context();
             let seen = CountedDevice { totals: &self.totals, device, context: &context };
             contributions(&aggregate.definition, seen, |found| {
-                let place = match found.place {
-                    Place::Group(name) => {
-                        parts.groups.get_key_value(name).map(|(name, _)| Place::Group(name))
+                let part = match found.part {
+                    ViewPart::Group(name) => {
+                        parts.groups.get_key_value(name).map(|(name, _)| ViewPart::Group(name))
                     }
-                    Place::Without => Some(Place::Without),
-                    Place::Total => None,
+                    ViewPart::Without => Some(ViewPart::Without),
+                    ViewPart::Total => None,
                 };
-                if let Some((place, times)) = place.zip(found.times) {
-                    let newest = visited.entry(place).or_default();
+                if let Some((part, times)) = part.zip(found.times) {
+                    let newest = visited.entry(part).or_default();
                     *newest = newest.newest(times);
                 }
             });
@@ -129,15 +129,15 @@ impl Fleet {
 
 /// The times of the parts of a view.
 struct PartTimes<'a> {
-    /// Times by a visit of all devices, if there was one.
-    visited: Option<BTreeMap<Place<'a>, Times>>,
+    /// The times that a visit of all devices found, if there was a visit.
+    visited: Option<BTreeMap<ViewPart<'a>, Times>>,
 }
 
 impl PartTimes<'_> {
-    /// Those of a part; none if they would have to be searched in too many devices.
-    fn of(&self, place: Place<'_>, cell: &Cell) -> Times {
+    /// The times of a part; none if its maxima are stale and the fleet was too large for a visit.
+    fn of(&self, part: ViewPart<'_>, cell: &Cell) -> Times {
         match &self.visited {
-            Some(visited) => visited.get(&place).copied().unwrap_or_default(),
+            Some(visited) => visited.get(&part).copied().unwrap_or_default(),
             None if cell.is_stale() => Times::default(),
             None => Times { changed_at: cell.changed.bound(), heard_at: cell.heard.bound() },
         }
@@ -145,7 +145,7 @@ impl PartTimes<'_> {
 }
 
 impl ViewAggregate {
-    /// The groups beyond the limit. They have no times where one of them has none.
+    /// The groups beyond the limit. They have no times if the times of one of them are unknown.
     fn omitted(&self, times: &PartTimes<'_>) -> Option<OmittedGroups> {
         let Parts { total, without, groups } = &self.parts;
         let count = groups.len().checked_sub(VIEW_GROUPS_MAX).filter(|count| *count > 0)?;
@@ -160,7 +160,8 @@ impl ViewAggregate {
             rest
         };
         let is_known = times.visited.is_some() || !left_out().any(|(_, cell)| cell.is_stale());
-        let newest = left_out().filter(|_| is_known).map(|(name, cell)| times.of(Place::Group(name), cell));
+        let newest =
+            left_out().filter(|_| is_known).map(|(name, cell)| times.of(ViewPart::Group(name), cell));
         let newest = newest.fold(Times::default(), Times::newest);
         Some(OmittedGroups { groups: count as u64, part: rest.explained(self.definition.count, newest) })
     }
