@@ -15,6 +15,9 @@ mod credentials;
 mod error;
 mod http;
 mod hub;
+mod openpgp;
+mod progress;
+mod public_key;
 mod registry;
 mod settings;
 mod signature;
@@ -29,7 +32,7 @@ use std::sync::Arc;
 use muster_bus::Bus;
 use muster_contract::canonical::Digest;
 use muster_contract::limits::SIGNATURE_BYTES_MAX;
-use muster_contract::packages::ObjectName;
+use muster_contract::packages::{ObjectName, SignatureFormat};
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use ureq::http::StatusCode;
@@ -39,10 +42,13 @@ use self::credentials::Credentials;
 pub use self::error::PackageError;
 use self::http::{Download, Get, HttpClient, require_success};
 use self::hub::HubStore;
+pub use self::progress::FetchProgress;
+use self::progress::{FetchControl, Fetches};
+pub use self::public_key::KeyLocation;
+use self::public_key::{PublicKey, device_keys};
 use self::registry::Registry;
 pub use self::settings::{CACHE_BYTES_DEFAULT, PACKAGE_BYTES_MAX, PackageSettings};
-pub use self::signature::KeyLocation;
-use self::signature::{PublicKey, SignaturePolicy, SignedMessage, decoded, device_keys, is_signed};
+use self::signature::{Signature, SignaturePolicy, is_signed};
 pub use self::source::{PackageSource, shown};
 
 const FOLDER: &str = "package";
@@ -55,6 +61,7 @@ const ORIGIN: &str = ".muster-source";
 pub struct PackageStore {
     inner: Arc<Mutex<Fetcher>>,
     keys: Arc<[PathBuf]>,
+    fetches: Fetches,
 }
 
 #[derive(Debug)]
@@ -73,13 +80,14 @@ struct Archive {
     signers: Vec<String>,
 }
 
-/// Cancels a fetch on its own thread when the future that waits for it is dropped.
+/// A package to fetch, on a thread of its own.
 struct Fetch {
     source: PackageSource,
     /// The key that the component names.
     key: Option<KeyLocation>,
     home: PathBuf,
-    stop: CancellationToken,
+    /// Cancels it when the future that waits for it is dropped.
+    control: FetchControl,
 }
 
 impl PackageStore {
@@ -96,7 +104,8 @@ impl PackageStore {
     ) -> Self {
         let cache = Cache::new(data_dir, settings.cache_bytes);
         let (keys, hub) = (settings.keys.clone().into(), HubStore::new(connected, settings.rate));
-        Self { keys, inner: Arc::new(Mutex::new(Fetcher { settings, cache, hub })) }
+        let fetches = Fetches::default();
+        Self { keys, fetches, inner: Arc::new(Mutex::new(Fetcher { settings, cache, hub })) }
     }
 
     /// The folder with the files of a package below `home`, which exists; `key` is the one that its component names. Dropping the
@@ -114,12 +123,20 @@ impl PackageStore {
         if is_unpacked(&folder, source, &device_keys(&self.keys)?, key) {
             return Ok(folder);
         }
+        let begun = self.fetches.begin(home);
         let fetcher = Arc::clone(&self.inner).lock_owned().await;
         let stop = CancellationToken::new();
         let _stops_on_drop = stop.clone().drop_guard();
-        let fetch = Fetch { source: source.clone(), key: key.cloned(), home: home.to_owned(), stop };
+        let control = begun.control(stop);
+        control.advance(0, None);
+        let fetch = Fetch { source: source.clone(), key: key.cloned(), home: home.to_owned(), control };
         tokio::task::spawn_blocking(move || fetcher.fetch_and_unpack(&fetch)).await??;
         Ok(folder)
+    }
+
+    /// The progress of the fetch for a unit's folder; none while it fetches nothing.
+    pub fn progress(&self, home: &Path) -> Option<FetchProgress> {
+        self.fetches.of(home)
     }
 }
 
@@ -151,36 +168,31 @@ impl Fetcher {
             PackageSource::Archive { url, digest } => {
                 let authorization = credentials.basic(source::host(url));
                 let download = Download { url: url.clone(), authorization, bytes: None, digest: *digest };
-                let file = self.download(&http, &download, &fetch.stop)?;
-                let signers = if policy.is_empty() {
-                    Vec::new()
-                } else {
-                    verified(&http, &download, &file, policy)
-                        .inspect_err(|_| self.cache.release(&file, digest.is_some()))?
-                };
+                let file = self.download(&http, &download, &fetch.control)?;
+                let signers =
+                    verified(fetch, policy, url, &file, |format| signature(&http, &download, format))
+                        .inspect_err(|_| self.cache.release(&file, digest.is_some()))?;
                 Ok(Archive { file, digest: *digest, signers })
             }
             PackageSource::Hub { name, digest } => {
-                let (file, digest) = self.hub_object(name, *digest, &fetch.stop)?;
-                let signers = if policy.is_empty() {
-                    Vec::new()
-                } else {
-                    self.verified_hub_object(name, &file, policy, &fetch.stop)
-                        .inspect_err(|_| self.cache.release(&file, true))?
+                let (file, digest) = self.hub_object(name, *digest, &fetch.control)?;
+                let signature = |format| {
+                    self.hub.small(&name.signature(format), SIGNATURE_BYTES_MAX, &fetch.control.stop)
                 };
+                let signers = verified(fetch, policy, &name.address(), &file, signature)
+                    .inspect_err(|_| self.cache.release(&file, true))?;
                 Ok(Archive { file, digest: Some(digest), signers })
             }
             PackageSource::Registry(reference) => {
                 let mut registry = Registry::new(http, reference.clone(), credentials);
                 let (layer, manifest) = registry.layer()?;
-                let signers = if policy.is_empty() {
-                    Vec::new()
-                } else {
-                    policy.check(&reference.to_string(), &registry.signatures(&manifest)?)?
-                };
+                let needs_none = policy.formats().is_empty();
+                let signatures = if needs_none { Vec::new() } else { registry.signatures(&manifest)? };
+                let stop = &fetch.control.stop;
+                let signers = policy.check(&reference.to_string(), &signatures, &fetch.home, stop)?;
                 let file = match self.cache.get(&layer.digest) {
                     Some(archive) => archive,
-                    None => self.download(&registry.http, &registry.download(&layer), &fetch.stop)?,
+                    None => self.download(&registry.http, &registry.download(&layer), &fetch.control)?,
                 };
                 Ok(Archive { file, digest: Some(layer.digest), signers })
             }
@@ -192,12 +204,12 @@ impl Fetcher {
         &self,
         name: &ObjectName,
         digest: Option<Digest>,
-        stop: &CancellationToken,
+        control: &FetchControl,
     ) -> Result<(PathBuf, Digest), PackageError> {
         if let Some((file, digest)) = digest.and_then(|digest| Some((self.cache.get(&digest)?, digest))) {
             return Ok((file, digest));
         }
-        let record = self.hub.record(name, stop)?;
+        let record = self.hub.record(name, &control.stop)?;
         let recorded = hub::digest_of(&record);
         if let Some(expected) = digest.filter(|expected| *expected != recorded) {
             return Err(PackageError::Digest { address: name.address(), found: recorded, expected });
@@ -206,7 +218,7 @@ impl Fetcher {
             return Ok((file, recorded));
         }
         let part = self.cache.part_of(&recorded);
-        self.hub.download(name, &record, &part, stop)?;
+        self.hub.download(name, &record, &part, control)?;
         Ok((self.complete(&part, recorded, &name.address())?, recorded))
     }
 
@@ -220,68 +232,54 @@ impl Fetcher {
         self.cache.insert(part, &expected)
     }
 
-    /// Verifies the signature beside an object, as that beside an archive.
-    fn verified_hub_object(
-        &self,
-        name: &ObjectName,
-        file: &Path,
-        policy: &SignaturePolicy,
-        stop: &CancellationToken,
-    ) -> Result<Vec<String>, PackageError> {
-        let Some(text) = self.hub.small(&name.signature(), SIGNATURE_BYTES_MAX, stop)? else {
-            return policy.check(&name.address(), &[]);
-        };
-        check_signature(&name.address(), file, text, policy)
-    }
-
     fn download(
         &self,
         http: &HttpClient,
         download: &Download,
-        stop: &CancellationToken,
+        control: &FetchControl,
     ) -> Result<PathBuf, PackageError> {
         if let Some(archive) = download.digest.and_then(|digest| self.cache.get(&digest)) {
             return Ok(archive);
         }
         let part = self.cache.part(download);
-        http.download(download, &part, stop)?;
+        http.download(download, &part, control)?;
         let Some(expected) = download.digest else { return Ok(part) };
         self.complete(&part, expected, &shown(&download.url))
     }
 }
 
-/// Verifies the signature beside an archive. It is over the whole file, which is read into memory.
+/// Verifies the signatures beside an archive; the lines that say by whom it is signed.
 fn verified(
-    http: &HttpClient,
-    download: &Download,
-    file: &Path,
+    fetch: &Fetch,
     policy: &SignaturePolicy,
-) -> Result<Vec<String>, PackageError> {
-    let url = source::signature_url(&download.url);
-    let get = Get {
-        url: &url,
-        accept: "*/*",
-        authorization: download.authorization.as_deref(),
-        max: SIGNATURE_BYTES_MAX,
-    };
-    let (answer, body) = http.get(get)?;
-    if answer.status() == StatusCode::NOT_FOUND {
-        return policy.check(&download.url, &[]);
-    }
-    require_success(&answer, &url)?;
-    check_signature(&download.url, file, body, policy)
-}
-
-/// Checks the text of a signature over a whole file; returns who signed it.
-fn check_signature(
     address: &str,
     file: &Path,
-    text: Vec<u8>,
-    policy: &SignaturePolicy,
+    get: impl Fn(SignatureFormat) -> Result<Option<Vec<u8>>, PackageError>,
 ) -> Result<Vec<String>, PackageError> {
-    let signature = String::from_utf8(text).ok().and_then(|text| decoded(&text)).unwrap_or_default();
-    let message = fs::read(file).map_err(|source| PackageError::Write { path: file.to_owned(), source })?;
-    policy.check(address, &[SignedMessage { message, signature }])
+    let mut signatures = Vec::new();
+    for format in policy.formats() {
+        if let Some(bytes) = get(format)? {
+            signatures.push(Signature::beside(format, file, bytes)?);
+        }
+    }
+    policy.check(address, &signatures, &fetch.home, &fetch.control.stop)
+}
+
+/// Gets the signature beside an archive; none if there is no such file.
+fn signature(
+    http: &HttpClient,
+    download: &Download,
+    format: SignatureFormat,
+) -> Result<Option<Vec<u8>>, PackageError> {
+    let url = source::signature_url(&download.url, format);
+    let authorization = download.authorization.as_deref();
+    let (answer, body) =
+        http.get(Get { url: &url, accept: "*/*", authorization, max: SIGNATURE_BYTES_MAX })?;
+    if answer.status() == StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    require_success(&answer, &url)?;
+    Ok(Some(body))
 }
 
 /// Whether a folder has the package of this source, whole and with the signatures that it needs.
@@ -314,6 +312,16 @@ fn unpack_to(
     synced.map_err(|error| failed(&beside, error))?;
     remove(&folder).map_err(|error| failed(&folder, error))?;
     fs::rename(&beside, &folder).map_err(|error| failed(&folder, error))
+}
+
+/// Runs a future on the thread of a fetch, until the fetch is cancelled.
+fn block_on<T>(
+    stop: &CancellationToken,
+    work: impl Future<Output = Result<T, PackageError>>,
+) -> Result<T, PackageError> {
+    tokio::runtime::Handle::current()
+        .block_on(stop.run_until_cancelled(work))
+        .unwrap_or(Err(PackageError::Cancelled))
 }
 
 fn remove(folder: &Path) -> io::Result<()> {

@@ -156,6 +156,17 @@ impl DeploymentRecord {
         true
     }
 
+    /// Sets or clears why a component that is being installed takes its time; false if nothing changed.
+    pub fn set_progress(&mut self, name: &ComponentName, reason: Option<&str>) -> bool {
+        if self.component(name) != Some(State::Installing) {
+            return false;
+        }
+        let reason = reason.map(|reason| format!("component {name} {reason}"));
+        let is_changed = self.reason != reason;
+        self.reason = reason;
+        is_changed
+    }
+
     /// Sets components that were being installed or are installed to pending, with a reason, except completed jobs;
     /// false if there were none.
     pub fn interrupt(&mut self, reason: &str) -> bool {

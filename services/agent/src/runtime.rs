@@ -161,6 +161,11 @@ pub trait Runtime: Send + Sync + 'static {
         false
     }
 
+    /// Why a start of this unit takes its time, as a predicate of the component: `fetches its package: …`. None if nothing is known.
+    fn start_progress(&self, _name: &UnitName) -> Option<String> {
+        None
+    }
+
     /// Ensures that the unit runs, and waits until it is ready, at most for its `timeout`.
     ///
     /// A running unit with the same name and digest is adopted, never started twice; only the rest of its readiness

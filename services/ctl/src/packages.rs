@@ -19,7 +19,7 @@ use muster_contract::limits::{
     PACKAGE_BYTES_MAX, PACKAGE_CHUNK_BYTES, PACKAGES_BYTES_KEPT, PACKAGES_BYTES_MAX, PACKAGES_MAX,
     SIGNATURE_BYTES_MAX,
 };
-use muster_contract::packages::{ObjectName, ObjectRecord, SLOTS, STREAM, chunk_subject};
+use muster_contract::packages::{ObjectName, ObjectRecord, SLOTS, STREAM, SignatureFormat, chunk_subject};
 use serde::Serialize;
 
 use crate::config::PackageCommand;
@@ -29,8 +29,6 @@ use crate::session::Session;
 
 /// The first bytes of a gzip-compressed file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// The end of the name of a signature.
-const SIGNATURE: &str = ".sig";
 /// Bytes that a put sends between two notes about its progress.
 const NOTE_BYTES: u64 = 8 << 20;
 
@@ -184,7 +182,7 @@ fn read(path: &Path, name: &ObjectName) -> Result<Vec<u8>, CtlError> {
         ));
     }
     let content = fs::read(path).map_err(failed)?;
-    if name.as_str().ends_with(SIGNATURE) {
+    if SignatureFormat::ALL.iter().any(|format| name.as_str().ends_with(format.ending())) {
         let bytes = content.len() as u64;
         if !(1..=SIGNATURE_BYTES_MAX).contains(&bytes) {
             return Err(refused(

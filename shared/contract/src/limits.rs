@@ -46,7 +46,7 @@ pub const PACKAGE_BYTES_MAX: u64 = 64 << 20;
 pub const PACKAGES_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of those that `muster package put` leaves free, so that records of removals find room in a full bucket.
 pub const PACKAGES_BYTES_KEPT: u64 = 1 << 20;
-/// Largest signature of a package, in base64.
+/// Largest signature of a package.
 pub const SIGNATURE_BYTES_MAX: u64 = 4 * 1024;
 /// Packages in the hub's object store.
 pub const PACKAGES_MAX: usize = 4096;

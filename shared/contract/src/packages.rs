@@ -80,8 +80,31 @@ impl ObjectName {
 
     /// The name of the signature beside it.
     #[must_use]
-    pub fn signature(&self) -> Self {
-        Self(format!("{}.sig", self.0))
+    pub fn signature(&self, format: SignatureFormat) -> Self {
+        Self(format!("{}{}", self.0, format.ending()))
+    }
+}
+
+/// The format of a signature over an archive, which lies beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SignatureFormat {
+    /// Base64, as `cosign sign-blob` writes it.
+    Cosign,
+    /// OpenPGP packets, as `gpg --detach-sign` writes them, armored or binary.
+    OpenPgp,
+}
+
+impl SignatureFormat {
+    /// All formats.
+    pub const ALL: [Self; 2] = [Self::Cosign, Self::OpenPgp];
+
+    /// What follows the name of the archive in the name of the signature.
+    #[must_use]
+    pub const fn ending(self) -> &'static str {
+        match self {
+            Self::Cosign => ".sig",
+            Self::OpenPgp => ".asc",
+        }
     }
 }
 

@@ -100,6 +100,11 @@ pub enum PackageError {
         #[source]
         source: io::Error,
     },
+    /// An OpenPGP signature cannot be verified.
+    #[error(
+        "the OpenPGP signature of its package cannot be verified by `gpgv`: install it (Debian's package gpgv)"
+    )]
+    Gpgv(#[source] io::Error),
     /// A package lacks a signature that it needs.
     #[error("its package at {address} is not signed by {whose}: {}", signatures(.count))]
     Signature {
@@ -147,7 +152,7 @@ pub enum PackageError {
 
 fn signatures(count: &usize) -> String {
     match count {
-        0 => "it has no signature; sign it with `cosign sign --key` or, beside an archive, with `cosign sign-blob`".to_owned(),
+        0 => "it has no signature; sign it with `cosign sign --key` or, beside an archive, with `cosign sign-blob` (.sig) or `gpg --armor --detach-sign` (.asc)".to_owned(),
         1 => "its signature is of another key or another content".to_owned(),
         _ => format!("its {count} signatures are of other keys or another content"),
     }

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
 use ureq::http::{Response, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
 use super::error::PackageError;
+use super::progress::FetchControl;
 use super::settings::{PACKAGE_BYTES_MAX, PackageSettings};
 use super::source::shown;
 use crate::relay::budget::Rate;
@@ -117,7 +117,7 @@ impl HttpClient {
         &self,
         download: &Download,
         part: &Path,
-        stop: &CancellationToken,
+        control: &FetchControl,
     ) -> Result<(), PackageError> {
         let written = |source| PackageError::Write { path: part.to_owned(), source };
         let mut file = File::options().create(true).append(true).open(part).map_err(written)?;
@@ -132,12 +132,16 @@ impl HttpClient {
             file.set_len(0).map_err(written)?;
         }
         store_etag(part, &answer);
-        let mut transfer =
-            Transfer::start(download, if is_rest { have } else { 0 }, answer.body().content_length())?;
+        let mut transfer = Transfer::start(
+            download,
+            if is_rest { have } else { 0 },
+            answer.body().content_length(),
+            control,
+        )?;
         let mut body = answer.into_body().into_reader();
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
-            if stop.is_cancelled() {
+            if control.stop.is_cancelled() {
                 return Err(PackageError::Cancelled);
             }
             let read = body.read(&mut chunk).map_err(|error| unreachable(&download.url, error))?;
@@ -178,18 +182,25 @@ impl HttpClient {
     }
 }
 
-/// The progress of a transfer.
-struct Transfer {
+/// A transfer that runs.
+struct Transfer<'a> {
+    control: &'a FetchControl,
     address: String,
     have: u64,
     bytes: Option<u64>,
     logged_at: Instant,
 }
 
-impl Transfer {
-    fn start(download: &Download, have: u64, rest: Option<u64>) -> Result<Self, PackageError> {
+impl<'a> Transfer<'a> {
+    fn start(
+        download: &Download,
+        have: u64,
+        rest: Option<u64>,
+        control: &'a FetchControl,
+    ) -> Result<Self, PackageError> {
         let bytes = download.bytes.or_else(|| rest.map(|rest| have.saturating_add(rest)));
-        let mut transfer = Self { address: shown(&download.url), have, bytes, logged_at: Instant::now() };
+        let (address, logged_at) = (shown(&download.url), Instant::now());
+        let mut transfer = Self { control, address, have, bytes, logged_at };
         if bytes.is_some_and(|bytes| bytes > PACKAGE_BYTES_MAX) {
             return Err(PackageError::large(&transfer.address));
         }
@@ -202,6 +213,7 @@ impl Transfer {
         if self.have > self.bytes.unwrap_or(PACKAGE_BYTES_MAX).min(PACKAGE_BYTES_MAX) {
             return Err(PackageError::large(&self.address));
         }
+        self.control.advance(self.have, self.bytes);
         if self.logged_at.elapsed() >= PROGRESS_INTERVAL {
             self.logged_at = Instant::now();
             let Self { address, have, bytes, .. } = self;

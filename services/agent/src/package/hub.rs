@@ -17,8 +17,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::block_on;
 use super::error::PackageError;
 use super::http::PROGRESS_INTERVAL;
+use super::progress::FetchControl;
 use crate::relay::budget::Rate;
 
 /// How long a fetch waits for the connection to the hub.
@@ -110,17 +112,19 @@ impl HubStore {
         name: &ObjectName,
         record: &ObjectRecord,
         part: &Path,
-        stop: &CancellationToken,
+        control: &FetchControl,
     ) -> Result<(), PackageError> {
         let written = |source| PackageError::Write { path: part.to_owned(), source };
         let mut file = File::options().create(true).append(true).open(part).map_err(written)?;
         let have = file.seek(SeekFrom::End(0)).map_err(written)?;
         let start = Position::stored(part, &format!("{} {}", record.nuid, record.mtime), have);
         file.set_len(start.bytes).map_err(written)?;
+        control.advance(start.bytes, Some(record.size));
         let mut logged_at = Instant::now();
         let store = |position: &Position, chunk: &[u8]| {
             file.write_all(chunk).map_err(written)?;
             position.store(part)?;
+            control.advance(position.bytes, Some(record.size));
             if logged_at.elapsed() >= PROGRESS_INTERVAL {
                 logged_at = Instant::now();
                 tracing::info!(
@@ -132,7 +136,7 @@ impl HubStore {
             }
             Ok(())
         };
-        let fetched = block_on(stop, self.chunks(name, record, start, store));
+        let fetched = block_on(&control.stop, self.chunks(name, record, start, store));
         if matches!(fetched, Ok(()) | Err(PackageError::Object { .. })) {
             // Only the next attempt would read it.
             let _ = fs::remove_file(position_path(part));
@@ -255,16 +259,6 @@ impl Position {
 pub(super) fn digest_of(record: &ObjectRecord) -> Digest {
     // `ObjectRecord::parse` refuses a record without one.
     record.digest().unwrap_or_else(|| Digest::from([0; 32]))
-}
-
-/// Runs a future on the thread of a fetch, until the fetch is cancelled.
-fn block_on<T>(
-    stop: &CancellationToken,
-    work: impl Future<Output = Result<T, PackageError>>,
-) -> Result<T, PackageError> {
-    tokio::runtime::Handle::current()
-        .block_on(stop.run_until_cancelled(work))
-        .unwrap_or(Err(PackageError::Cancelled))
 }
 
 fn position_path(part: &Path) -> PathBuf {

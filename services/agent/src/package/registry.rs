@@ -12,7 +12,7 @@ use super::credentials::Credentials;
 use super::error::PackageError;
 use super::http::{Download, Get, HttpClient, require_success};
 use super::settings::PACKAGE_BYTES_MAX;
-use super::signature::{SignedMessage, decoded};
+use super::signature::{Signature, decoded};
 use super::source::{Reference, host, shown};
 
 /// Media types of manifests with layers.
@@ -106,7 +106,7 @@ impl Registry {
     }
 
     /// The signatures of an artifact that cosign has made; those about another artifact are left out.
-    pub(super) fn signatures(&self, of: &Digest) -> Result<Vec<SignedMessage>, PackageError> {
+    pub(super) fn signatures(&self, of: &Digest) -> Result<Vec<Signature>, PackageError> {
         let url = format!("{}/manifests/{}.sig", self.reference.base(), of.to_string().replace(':', "-"));
         let (answer, body) = self.manifest(&url)?;
         if answer.status() == StatusCode::NOT_FOUND {
@@ -126,7 +126,7 @@ impl Registry {
             require_success(&answer, &url)?;
             let about = serde_json::from_slice::<Payload>(&payload).ok();
             if about.is_some_and(|about| about.critical.image.digest == *of) {
-                signed.push(SignedMessage { message: payload, signature });
+                signed.push(Signature::Cosign { message: payload, der: signature });
             }
         }
         Ok(signed)

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use muster_contract::canonical::Digest;
-use muster_contract::packages::ObjectName;
+use muster_contract::packages::{ObjectName, SignatureFormat};
 
 use super::error::PackageError;
 
@@ -154,10 +154,10 @@ pub(super) fn is_loopback_url(url: &str) -> bool {
     url.starts_with(HTTP) && is_loopback(host(url))
 }
 
-/// The URL of the signature beside an archive, as `cosign sign-blob` users publish it.
-pub(super) fn signature_url(url: &str) -> String {
+/// The URL of the signature beside an archive.
+pub(super) fn signature_url(url: &str, format: SignatureFormat) -> String {
     let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
-    format!("{path}.sig{query}")
+    format!("{path}{}{query}", format.ending())
 }
 
 /// Whether a host with or without a port is this device.

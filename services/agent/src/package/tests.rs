@@ -1,6 +1,7 @@
 //! Packages are fetched from a server of this process, which does what each test's script says.
 
 mod bad_input;
+mod openpgp;
 mod server;
 
 use std::time::Duration;
@@ -144,6 +145,35 @@ async fn a_fetch_that_no_one_waits_for_ends_and_lets_the_next_one_begin() {
     let next = PackageSource::archive(&server.url("/next"), None).unwrap();
     let placed = tokio::time::timeout(Duration::from_secs(20), device.place(&next)).await;
     assert_eq!(placed.expect("the first fetch has ended").unwrap(), "services: {}");
+}
+
+#[tokio::test]
+async fn a_fetch_has_progress_and_the_next_one_says_that_it_waits() {
+    let (bytes, device) = (package(), Device::new());
+    let server = Server::start(vec![Answer::Drip(bytes.clone())]);
+    let (slow, home, other) =
+        (archive(&server, None), device.dir.path().join("unit"), device.dir.path().join("other"));
+    let next = PackageSource::archive(&server.url("/next"), None).unwrap();
+    let fetches =
+        async { tokio::join!(device.place(&slow), device.store.ensure_unpacked(&next, None, &other)) };
+    let watch = async {
+        loop {
+            let progress = (device.store.progress(&home), device.store.progress(&other));
+            if let (Some(FetchProgress::Fetching { bytes: some, total }), Some(FetchProgress::Waiting)) =
+                progress
+                && some > 0
+            {
+                return (some, total);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let seen = tokio::select! {
+        _ = fetches => panic!("the server never ends"),
+        seen = tokio::time::timeout(Duration::from_secs(20), watch) => seen.expect("there is progress"),
+    };
+    assert!(seen.0 < bytes.len() as u64 && seen.1 == Some(bytes.len() as u64), "{seen:?}");
+    assert_eq!((device.store.progress(&home), device.store.progress(&other)), (None, None));
 }
 
 #[tokio::test]

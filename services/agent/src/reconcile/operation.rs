@@ -23,6 +23,9 @@ use crate::runtime::{Running, Runtime, Started, Unit, UnitName, code};
 /// begun.
 pub(super) const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(5 * 60);
 
+/// Time between two reports of a start's progress: a report costs a message, and a thin link carries both.
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
+
 const _: () = assert!(UNRESPONSIVE_AFTER.as_secs() > 2 * STOP_TIMEOUT_DEFAULT.as_secs());
 
 /// A message of an operation.
@@ -39,6 +42,8 @@ pub(super) struct OperationProgress {
 pub(super) enum OperationEvent {
     /// A component has changed its state.
     Component(ComponentName, State, Option<StatusError>),
+    /// Why the start of a component takes its time; none if it is not known any more.
+    Progress(ComponentName, Option<String>),
     /// The operation failed for the deployment as a whole.
     Failed(StatusError),
 }
@@ -185,7 +190,8 @@ impl Operation {
         if !is_reported {
             self.report(OperationEvent::Component(unit.component.clone(), State::Installing, None)).await;
         }
-        let start = self.runtime.start(unit, &self.cancel);
+        let name = unit.name();
+        let start = self.with_progress(&name, self.runtime.start(unit, &self.cancel));
         let started = match unit.workload.gate().timeout {
             Some(limit) => limited(limit, start, code::NOT_READY, unit.component.as_str()).await,
             None => start.await,
@@ -197,6 +203,22 @@ impl Operation {
         };
         self.report(OperationEvent::Component(unit.component.clone(), state, error)).await;
         state == State::Installed
+    }
+
+    /// Waits for a start, and reports its progress now and then.
+    async fn with_progress<T>(&self, name: &UnitName, start: impl Future<Output = T>) -> T {
+        let mut start = std::pin::pin!(start);
+        let mut reported = None;
+        loop {
+            if let Ok(started) = timeout(PROGRESS_INTERVAL, &mut start).await {
+                return started;
+            }
+            let reason = self.runtime.start_progress(name);
+            if reason != reported {
+                self.report(OperationEvent::Progress(name.component.clone(), reason.clone())).await;
+                reported = reason;
+            }
+        }
     }
 
     async fn stop(&self, component: &ComponentName) -> Result<(), StatusError> {

@@ -197,6 +197,9 @@ impl DeploymentTask {
                 self.track_readiness();
                 return before != self.record.error;
             }
+            OperationEvent::Progress(component, reason) => {
+                return self.record.set_progress(&component, reason.as_deref());
+            }
             OperationEvent::Component(component, state, error) => (component, state, error),
         };
         match state {

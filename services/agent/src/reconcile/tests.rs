@@ -9,6 +9,7 @@ use muster_domain::eligibility::Capabilities;
 use muster_service::clock::ManualClock;
 use serde_json::json;
 
+use self::operation::PROGRESS_INTERVAL;
 use self::trial::Trial;
 use super::*;
 use crate::attempts::CrashLoopRule;
@@ -95,6 +96,21 @@ async fn the_next_component_does_not_wait_for_one_that_says_so() {
             "web@1 installed: db=installed ui=installed",
         ])
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_takes_its_time_reports_why_now_and_then() {
+    let mut trial = Trial::new();
+    trial.runtime.slow("web/ui", 6 * PROGRESS_INTERVAL - Duration::from_secs(1));
+    let (first, second) = ("fetches its package: 1.0 MB of 9.0 MB", "fetches its package: 5.5 MB of 9.0 MB");
+    trial.runtime.start_slowly_because("web/ui", &[first, first, second]);
+    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
+    let installing = "web@1 installing: ui=installing";
+    trial.reports(&["web@1 pending: ui=pending", installing, installing, installing, installing]).await;
+    trial.reports(&["web@1 installed: ui=installed"]).await;
+    let reasons: Vec<_> = trial.told[1..].iter().map(|body| body.status.reason.as_deref()).collect();
+    let (first, second) = (format!("component ui {first}"), format!("component ui {second}"));
+    assert_eq!(reasons, [None, Some(first.as_str()), Some(second.as_str()), None, None]);
 }
 
 #[tokio::test(start_paused = true)]

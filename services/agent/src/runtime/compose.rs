@@ -92,6 +92,10 @@ impl Runtime for ComposeRuntime {
         &[ProfileType::Compose]
     }
 
+    fn start_progress(&self, name: &UnitName) -> Option<String> {
+        Some(self.inner.packages.progress(&self.inner.paths.home(name))?.to_string())
+    }
+
     fn start<'a>(
         &'a self,
         unit: &'a Unit,

@@ -109,6 +109,10 @@ impl Runtime for KubernetesRuntime {
         true
     }
 
+    fn start_progress(&self, name: &UnitName) -> Option<String> {
+        Some(self.inner.packages.progress(&self.inner.home(name))?.to_string())
+    }
+
     fn start<'a>(
         &'a self,
         unit: &'a Unit,

@@ -14,7 +14,7 @@ their own connection, also through a leaf node. On a hub with keys, the role pac
 Examples:
   muster package put web-2.4.0.tar.gz --creds packager.creds
   muster package put build/web.tar.gz --name plant7/web-2.4.0.tar.gz
-  muster package put web-2.4.0.tar.gz.sig            its signature, as `cosign sign-blob` made it
+  muster package put web-2.4.0.tar.gz.sig            its signature, as `cosign sign-blob` made it (.asc: `gpg`)
   muster package list --format json | jq .packages
   muster package remove web-2.3.0.tar.gz
 
@@ -23,7 +23,7 @@ A package has 64 MiB at most, and all together 256 MiB. Exit code 1: a package t
 /// `muster package`
 #[derive(Debug, Subcommand)]
 pub enum PackageCommand {
-    /// Put an archive (.tar.gz) or its signature (.sig); one of the same name is replaced once the new one is whole
+    /// Put an archive (.tar.gz) or its signature (.sig, .asc); one of the same name is replaced once the new one is whole
     Put {
         /// The file
         file: PathBuf,

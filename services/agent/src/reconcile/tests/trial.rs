@@ -29,6 +29,7 @@ struct World {
     fail_stop: BTreeMap<String, u32>,
     stops: BTreeMap<String, Stops>,
     fail_inventory: u32,
+    progress: BTreeMap<String, Vec<&'static str>>,
 }
 
 /// The duration of a unit's stop.
@@ -71,6 +72,11 @@ impl ScriptedRuntime {
     /// The next inventories fail, this number of them.
     pub(super) fn fail_inventory(&self, times: u32) {
         self.world().fail_inventory = times;
+    }
+
+    /// Its start takes its time for these reasons, one at each look; then none is known.
+    pub(super) fn start_slowly_because(&self, unit: &str, reasons: &[&'static str]) {
+        self.world().progress.insert(unit.to_owned(), reasons.iter().rev().copied().collect());
     }
 
     /// It takes this long to stop.
@@ -119,6 +125,10 @@ impl ScriptedRuntime {
 impl Runtime for ScriptedRuntime {
     fn profiles(&self) -> &'static [ProfileType] {
         &[ProfileType::Process]
+    }
+
+    fn start_progress(&self, name: &UnitName) -> Option<String> {
+        self.world().progress.get_mut(&label(name))?.pop().map(str::to_owned)
     }
 
     fn start<'a>(
