@@ -40,6 +40,8 @@ fn entry(deployment: usize, version: u32, components: usize, generation: Generat
         id: format!("app{deployment}").parse().unwrap(),
         name: format!("App {deployment}"),
         application_id: "app".to_owned(),
+        namespace: None,
+        labels: Default::default(),
         target_generation: generation,
         digest: Digest::of_bytes(b""),
         profile: Profile {

@@ -187,6 +187,8 @@ fn desired(deployments: impl Iterator<Item = String>) -> DesiredState {
             id: name.parse().unwrap(),
             name,
             application_id: "com-example-backlog".to_owned(),
+            namespace: None,
+            labels: Default::default(),
             target_generation: Generation::FIRST,
             digest: Digest::of_bytes(b""),
             profile: Profile {

@@ -265,7 +265,12 @@ impl Stack {
 
     /// `muster` of this build with these arguments and an operator's rights; what it printed, or complained of.
     pub fn muster(&self, args: &[&str]) -> Result<String, String> {
-        let creds = self.copied("admit", "/data/vault/auth/creds/operator.creds");
+        self.muster_as("operator", args)
+    }
+
+    /// The same with the credentials of a role.
+    pub fn muster_as(&self, role: &str, args: &[&str]) -> Result<String, String> {
+        let creds = self.copied("admit", &format!("/data/vault/auth/creds/{role}.creds"));
         let authority = self.copied("publisher", "/data/trust/ca.pem");
         let mut command = Command::new(program("muster"));
         command.args(args).env("NO_COLOR", "1").env("MUSTER_NATS_URL", self.url());

@@ -72,6 +72,8 @@ pub fn desired(fleet: Fleet, at: usize) -> (String, Bytes) {
         name: id.to_string(),
         id,
         application_id: "com-example-bench".to_owned(),
+        namespace: None,
+        labels: Default::default(),
         target_generation: Generation::FIRST,
         digest: Digest::of_bytes(b""),
         profile: Profile {

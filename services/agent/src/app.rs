@@ -319,7 +319,7 @@ pub fn host_runtime(parts: RuntimeParts<'_>) -> Result<Arc<dyn Runtime>, StartEr
     match config.runtime {
         RuntimeKind::Process => Ok(Arc::new(ProcessRuntime::new(device, dir, exits))),
         RuntimeKind::Compose => Ok(Arc::new(ComposeRuntime::new(device, dir, packages, exits))),
-        RuntimeKind::Simulated => Ok(Arc::new(SimulatedRuntime::new(device, dir, clock, exits))),
+        RuntimeKind::Simulated => Ok(Arc::new(SimulatedRuntime::new(device, dir, clock, packages, exits))),
         RuntimeKind::Kubernetes => Err(StartError::OtherProgram),
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Violation;
 use muster_contract::desired::{Component, DesiredDeployment};
+use muster_contract::metadata::DeploymentLabels;
 use muster_contract::profile::{Readiness, Restart, STOP_TIMEOUT_DEFAULT, Workload};
 use muster_contract::retry::Retry;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError, cut};
@@ -347,11 +348,14 @@ fn pending(components: &[Component]) -> Vec<ComponentStatus> {
 fn units(entry: &DesiredDeployment, device: &DeviceKey) -> Result<Vec<Unit>, Violation> {
     let unit = |(component, workload): (&Component, Workload)| {
         let (environment, values) = (environment(entry, &component.name), values(entry, &component.name));
+        let is_packaged = entry.profile.profile_type.is_packaged();
         Unit {
             device: device.clone(),
             deployment: entry.id.clone(),
             component: component.name.clone(),
-            digest: unit_digest(component, &environment, &values, entry.restart),
+            namespace: entry.namespace.clone().filter(|_| is_packaged),
+            labels: if is_packaged { entry.labels.clone() } else { DeploymentLabels::new() },
+            digest: unit_digest(entry, component, &environment, &values),
             workload,
             environment,
             values,
@@ -390,25 +394,31 @@ fn values(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap<Stri
 }
 
 fn unit_digest(
+    entry: &DesiredDeployment,
     component: &Component,
     environment: &BTreeMap<String, String>,
     values: &BTreeMap<String, Value>,
-    restart: u64,
 ) -> Digest {
     // Only charts have values, and only a restarted component has a counter: all other digests equal those of earlier agents.
     // Another counter makes another version, so the component is replaced once, also across a crash of the agent.
-    match (values.is_empty(), restart) {
+    let restart = entry.restart;
+    let digest = match (values.is_empty(), restart) {
         (true, 0) => Digest::of_value(&(&component.properties, environment)),
         (false, 0) => Digest::of_value(&(&component.properties, values)),
         (true, _) => Digest::of_value(&(&component.properties, environment, restart)),
         (false, _) => Digest::of_value(&(&component.properties, values, restart)),
+    };
+    let has_metadata = entry.namespace.is_some() || !entry.labels.is_empty();
+    if has_metadata && entry.profile.profile_type.is_packaged() {
+        return Digest::of_value(&(digest, &entry.namespace, &entry.labels));
     }
+    digest
 }
 
 fn unit_digests(entry: &DesiredDeployment) -> BTreeMap<&ComponentName, Digest> {
     let digest = |component: &Component| {
         let (environment, values) = (environment(entry, &component.name), values(entry, &component.name));
-        unit_digest(component, &environment, &values, entry.restart)
+        unit_digest(entry, component, &environment, &values)
     };
     entry.profile.components.iter().map(|component| (&component.name, digest(component))).collect()
 }

@@ -25,9 +25,10 @@ use std::collections::BTreeMap;
 use futures_util::future::BoxFuture;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::ProfileType;
+use muster_contract::metadata::DeploymentLabels;
 use muster_contract::profile::Workload;
 use muster_contract::state::StatusError;
-use muster_contract::{ComponentName, DeploymentId, DeviceKey};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, Namespace};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +97,11 @@ pub struct Unit {
     pub deployment: DeploymentId,
     /// The component.
     pub component: ComponentName,
-    /// Digest of the component's properties and `environment`. A unit with the same digest keeps running when the
+    /// The namespace that its author chose. Only components with packages have one.
+    pub namespace: Option<Namespace>,
+    /// Labels for what the runtime creates. Only components with packages have some.
+    pub labels: DeploymentLabels,
+    /// Digest of the component's properties, its namespace and labels, and `environment`. A unit with the same digest keeps running when the
     /// rest of its deployment changes.
     pub digest: Digest,
     /// The component's parsed properties.

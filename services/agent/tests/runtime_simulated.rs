@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_agent::package::{PackageSettings, PackageStore};
 use muster_agent::runtime::simulated::SimulatedRuntime;
 use muster_agent::runtime::{Exit, Running, Runtime, Started, Unit, code};
 use muster_contract::Timestamp;
@@ -58,7 +59,8 @@ impl Device {
 fn runtime(dir: &Path, clock: &ManualClock) -> (SimulatedRuntime, mpsc::Receiver<Exit>) {
     let (sender, exits) = mpsc::channel(8);
     let device = "plant/press".parse().unwrap();
-    (SimulatedRuntime::new(device, dir, Arc::new(clock.clone()), sender), exits)
+    let packages = PackageStore::new(dir, PackageSettings::default());
+    (SimulatedRuntime::new(device, dir, Arc::new(clock.clone()), packages, sender), exits)
 }
 
 fn unit(properties: Value) -> Unit {
@@ -73,6 +75,8 @@ fn unit(properties: Value) -> Unit {
         digest,
         environment: Default::default(),
         values: Default::default(),
+        namespace: None,
+        labels: Default::default(),
     }
 }
 

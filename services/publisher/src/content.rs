@@ -116,6 +116,8 @@ pub(crate) mod tests {
             id: id.parse().unwrap(),
             name: id.to_owned(),
             application_id: "app".to_owned(),
+            namespace: None,
+            labels: Default::default(),
             target_generation: Generation::FIRST,
             digest: Digest::of_bytes(b""),
             profile: Profile { profile_type: ProfileType::Process, components, device_constraints: None },

@@ -53,6 +53,8 @@ fn same(one: &DesiredDeployment, other: &DesiredDeployment) -> bool {
         id,
         name,
         application_id,
+        namespace,
+        labels,
         target_generation: _,
         digest: _,
         profile,
@@ -62,6 +64,7 @@ fn same(one: &DesiredDeployment, other: &DesiredDeployment) -> bool {
         source,
     } = one;
     (id, name, application_id) == (&other.id, &other.name, &other.application_id)
+        && (namespace, labels) == (&other.namespace, &other.labels)
         && (profile, parameters, source) == (&other.profile, &other.parameters, &other.source)
         && (stopped, restart) == (&other.stopped, &other.restart)
 }
@@ -120,6 +123,8 @@ mod tests {
             state(&[altered("profile", other["profile"].clone())]),
             state(&[altered("stopped", true.into())]),
             state(&[altered("restart", 1.into())]),
+            state(&[altered("namespace", "apps".into())]),
+            state(&[altered("labels", json!({"line": "press"}))]),
         ];
         let mut checked = Checked::default();
         // Twice, and in both orders: what is held must not matter.

@@ -12,9 +12,10 @@ use serde_json::{Map, Value};
 use crate::canonical::Digest;
 use crate::constraints::DeviceConstraints;
 use crate::decode::{Document, Violation};
-use crate::ids::{ComponentName, DeploymentId, Generation};
+use crate::ids::{ComponentName, DeploymentId, Generation, Namespace};
 use crate::labels::{self, Labels};
-use crate::limits::{COMPONENTS_MAX, DEPLOYMENTS_PER_DEVICE_MAX};
+use crate::limits::{COMPONENTS_MAX, DEPLOYMENT_LABELS_MAX, DEPLOYMENTS_PER_DEVICE_MAX};
+use crate::metadata::{self, DeploymentLabels};
 use crate::omit;
 use crate::requested_by::RequestedBy;
 use crate::version::{ApiVersion, kind};
@@ -110,6 +111,14 @@ pub struct DesiredDeployment {
     pub name: String,
     /// The application it is an instance of.
     pub application_id: String,
+    /// Margo's namespace, for the runtimes that have packages: that of its objects in a cluster, and the prefix of its Compose
+    /// projects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Namespace>,
+    /// Margo's labels, which these runtimes put on what they create.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(length(max = DEPLOYMENT_LABELS_MAX))]
+    pub labels: DeploymentLabels,
     /// The generation at which this digest last changed.
     pub target_generation: Generation,
     /// Digest of the entry without `targetGeneration`, `digest` and `source.requestedBy`. It covers `stopped` and `restart`
@@ -185,6 +194,14 @@ impl ProfileType {
         }
     }
 
+    /// Whether its components are packages, whose runtimes know namespaces and labels.
+    pub const fn is_packaged(self) -> bool {
+        match self {
+            Self::Compose | Self::Helm | Self::Kubernetes => true,
+            Self::Process | Self::Simulated => false,
+        }
+    }
+
     /// Whether parameters set values of a chart; otherwise they set variables of the environment.
     pub const fn takes_values(self) -> bool {
         match self {
@@ -237,6 +254,10 @@ struct Content<'a> {
     id: &'a DeploymentId,
     name: &'a str,
     application_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a Namespace>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: &'a DeploymentLabels,
     profile: &'a Profile,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     parameters: &'a BTreeMap<String, Parameter>,
@@ -255,6 +276,8 @@ impl DesiredDeployment {
             id,
             name,
             application_id,
+            namespace,
+            labels,
             target_generation: _,
             digest: _,
             profile,
@@ -264,7 +287,19 @@ impl DesiredDeployment {
             source,
         } = self;
         let (stopped, restart, source) = (*stopped, *restart, source.as_ref().map(Source::unsigned));
-        Digest::of_value(&Content { id, name, application_id, profile, parameters, stopped, restart, source })
+        let namespace = namespace.as_ref();
+        Digest::of_value(&Content {
+            id,
+            name,
+            application_id,
+            namespace,
+            labels,
+            profile,
+            parameters,
+            stopped,
+            restart,
+            source,
+        })
     }
 
     /// The rules of one entry, and that its digest is that of its content.
@@ -295,6 +330,7 @@ impl DesiredDeployment {
             }
         }
         self.workloads()?;
+        metadata::check(&self.labels).map_err(|(key, rule)| Violation::at(format!("labels.{key}"), rule))?;
         if let Some(constraints) = &self.profile.device_constraints {
             constraints.check().map_err(|broken| broken.within("profile.deviceConstraints"))?;
         }

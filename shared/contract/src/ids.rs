@@ -105,6 +105,10 @@ label!(
     DeploymentId, "deployment", lower_case_uuid
 );
 label!(
+    /// The namespace of a deployment: of its objects in a cluster, and the prefix of its Compose projects.
+    Namespace, "namespace", Cow::Borrowed
+);
+label!(
     /// A component of a deployment.
     ComponentName, "component", Cow::Borrowed
 );

@@ -42,6 +42,7 @@ pub mod labels;
 pub mod lag;
 pub mod limits;
 pub mod manifest;
+pub mod metadata;
 pub mod near;
 pub mod notify;
 mod omit;
@@ -84,8 +85,8 @@ pub use commit::{CommitName, CommitNameError};
 pub use decode::{Document, Refusal};
 pub use ids::{
     CapabilityName, ClusterName, ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch,
-    Generation, HubName, InstanceName, LabelError, LabelKey, LabelValue, OperationId, PlanName, RevisionId,
-    Seq, SiteId, SubscriptionName, ViewName, WaveName,
+    Generation, HubName, InstanceName, LabelError, LabelKey, LabelValue, Namespace, OperationId, PlanName,
+    RevisionId, Seq, SiteId, SubscriptionName, ViewName, WaveName,
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;

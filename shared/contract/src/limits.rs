@@ -6,6 +6,10 @@ use std::time::Duration;
 
 /// Labels of one device. Each takes a share of the work of every fact of the device.
 pub const LABELS_MAX: usize = 16;
+/// Labels that the author of a deployment gives it.
+pub const DEPLOYMENT_LABELS_MAX: usize = 16;
+/// Characters of the DNS name before the `/` in the key of such a label.
+pub const LABEL_PREFIX_CHARS_MAX: usize = 253;
 /// Values of one label over the whole fleet. A label with more tells devices apart instead of grouping them.
 pub const LABEL_VALUES_MAX: usize = 1000;
 /// Views that people define. Each takes a share of the work of every fact.

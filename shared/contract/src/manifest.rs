@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::Digest;
 use crate::desired::{Component, DesiredDeployment, Parameter, Profile, Source};
-use crate::ids::{ComponentName, DeploymentId};
+use crate::ids::{ComponentName, DeploymentId, Namespace};
+use crate::metadata::DeploymentLabels;
 use crate::omit;
 
 /// The content of an entry of a desired state. The digest of its canonical JSON is the entry's `digest`.
@@ -21,6 +22,12 @@ pub struct Manifest {
     pub name: String,
     /// The application it is an instance of.
     pub application_id: String,
+    /// Margo's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Namespace>,
+    /// Margo's labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: DeploymentLabels,
     /// The profile to run.
     pub profile: Profile,
     /// Values and where they go.
@@ -43,6 +50,8 @@ impl From<DesiredDeployment> for Manifest {
             id,
             name,
             application_id,
+            namespace,
+            labels,
             target_generation: _,
             digest: _,
             profile,
@@ -53,7 +62,7 @@ impl From<DesiredDeployment> for Manifest {
         } = entry;
         // Who asked is no part of the digest that is the manifest's name.
         let source = source.as_ref().map(Source::unsigned);
-        Self { id, name, application_id, profile, parameters, stopped, restart, source }
+        Self { id, name, application_id, namespace, labels, profile, parameters, stopped, restart, source }
     }
 }
 

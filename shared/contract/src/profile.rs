@@ -22,8 +22,17 @@ pub const STOP_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
 const PROCESS_PROPERTIES: [&str; 9] =
     ["command", "args", "env", "workingDir", "readiness", "stopTimeout", "restart", "wait", "timeout"];
-const SIMULATED_PROPERTIES: [&str; 7] =
-    ["startDelay", "stopDelay", "failStarts", "crashAfter", "restart", "wait", "timeout"];
+const SIMULATED_PROPERTIES: [&str; 9] = [
+    "startDelay",
+    "stopDelay",
+    "failStarts",
+    "crashAfter",
+    "restart",
+    "packageLocation",
+    "packageDigest",
+    "wait",
+    "timeout",
+];
 const PACKAGE_PROPERTIES: [&str; 7] =
     ["repository", "revision", "packageLocation", "packageDigest", "keyLocation", "wait", "timeout"];
 /// Properties that Muster adds for some types of packages.
@@ -266,6 +275,12 @@ pub struct Simulated {
     /// The reaction to a failure.
     #[serde(default)]
     pub restart: Restart,
+    /// URL of an archive that is fetched before it starts; nothing in it is run.
+    #[serde(default)]
+    pub package_location: Option<String>,
+    /// The digest that the archive must have.
+    #[serde(default)]
+    pub package_digest: Option<Digest>,
     /// `wait` and `timeout`.
     #[serde(flatten)]
     pub gate: Gate,

@@ -141,6 +141,8 @@ mod tests {
             id: id(number),
             name: String::new(),
             application_id: String::new(),
+            namespace: None,
+            labels: Default::default(),
             target_generation: generation(target),
             digest: Digest::of_bytes(&[version]),
             profile: Profile {

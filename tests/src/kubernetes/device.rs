@@ -131,6 +131,8 @@ pub fn unit(profile: ProfileType, deployment: &str, properties: &Value, values: 
         device: "plant/cluster".parse().unwrap(),
         deployment: deployment.parse().unwrap(),
         component: component.name.clone(),
+        namespace: None,
+        labels: Default::default(),
         digest,
         workload: Workload::of(profile, &component).unwrap(),
         environment: Default::default(),

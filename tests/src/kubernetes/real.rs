@@ -88,6 +88,14 @@ impl RealCluster {
     /// # Panics
     /// It does not start.
     pub fn start_api(&mut self) {
+        self.start_api_with(&[]);
+    }
+
+    /// The same with further flags.
+    ///
+    /// # Panics
+    /// It does not start.
+    pub fn start_api_with(&mut self, flags: &[&str]) {
         let dir = self.dir.path();
         let file = |name: &str| dir.join(name).display().to_string();
         let mut command = Command::new(self.programs.join("kube-apiserver"));
@@ -104,6 +112,7 @@ impl RealCluster {
             format!("--service-account-key-file={}", file("service-account.pub")),
             format!("--service-account-signing-key-file={}", file("service-account.key")),
         ]);
+        command.args(flags);
         self.api = Some(spawn(command, &dir.join("api.log")));
         let started = Instant::now();
         while !self.is_ready() {
@@ -137,6 +146,18 @@ impl RealCluster {
     /// Kills the API server with SIGKILL.
     pub fn kill_api(&mut self) {
         end(self.api.take());
+    }
+
+    /// The requests that the API server has refused because it had too many.
+    ///
+    /// # Panics
+    /// The API server does not answer.
+    pub fn throttled(&self) -> u64 {
+        let mut answer =
+            self.agent().get(self.url("/metrics")).header("authorization", bearer()).call().unwrap();
+        let text = answer.body_mut().read_to_string().unwrap();
+        let dropped = text.lines().filter(|line| line.starts_with("apiserver_dropped_requests_total{"));
+        dropped.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
     }
 
     fn is_ready(&self) -> bool {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_agent::runtime::{Started, code};
+use muster_agent::runtime::{Started, Unit, code};
 use muster_contract::state::StatusError;
 use muster_tests::kubernetes::charts::{config_map, deployment, write_chart};
 use muster_tests::kubernetes::device::{ClusterDevice, chart, manifests, until};
@@ -172,4 +172,109 @@ async fn a_helm_that_is_killed_in_a_hook_is_recovered() {
     fs::remove_file(&file).unwrap();
     with_node(&cluster, "muster-line", device.start(&next)).await;
     assert_eq!(cluster.get(WEB).unwrap()["spec"]["replicas"], 2);
+}
+
+/// A definition, an object of it, and a Deployment.
+fn with_definition() -> String {
+    let definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: lines.acme.example}\nspec:\n  \
+        group: acme.example\n  scope: Namespaced\n  names: {kind: Line, plural: lines, singular: line, listKind: LineList}\n  versions:\n  \
+        - name: v1\n    served: true\n    storage: true\n    subresources: {status: {}}\n    schema:\n      openAPIV3Schema:\n        \
+        type: object\n        x-kubernetes-preserve-unknown-fields: true\n";
+    let line = "apiVersion: acme.example/v1\nkind: Line\nmetadata: {name: press}\nspec: {speed: 3}\n";
+    format!("{line}---\n{}---\n{definition}", deployment("web", "1", "web:1"))
+}
+
+#[tokio::test]
+async fn definitions_come_before_their_objects_and_owned_objects_end_with_their_owner() {
+    const LINE: &str = "/apis/acme.example/v1/namespaces/muster-line/lines/press";
+    let Some(cluster) = RealCluster::start("definitions and owner references") else { return };
+    let device = ClusterDevice::new(cluster.kubeconfig(), cluster.helm());
+    let unit = Unit {
+        labels: [("acme.example/line".to_owned(), "press".to_owned())].into(),
+        ..manifests("line", &with_definition(), "60s")
+    };
+    let reconcile = async {
+        until("the object of the definition is there", async || cluster.get(LINE)).await;
+        let merge = "application/merge-patch+json";
+        let status = |is: &str| json!({"status": {"conditions": [{"type": "Ready", "status": is, "reason": "Test", "message": "m"}]}});
+        cluster.patch(&format!("{LINE}/status"), merge, &status("False"));
+        until("the Deployment is ready", async || {
+            cluster.get(WEB).filter(|web| web["status"]["readyReplicas"] == 1)
+        })
+        .await;
+        cluster.patch(&format!("{LINE}/status"), merge, &status("True"));
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = async { with_node(&cluster, "muster-line", device.start(&unit)).await } => {}
+        () = reconcile => unreachable!("it never ends"),
+    }
+    let line = cluster.get(LINE).unwrap();
+    assert_eq!(line["status"]["conditions"][0]["status"], "True", "not ready before its condition");
+    assert_eq!(line["metadata"]["labels"]["acme.example/line"], "press");
+    let pods = cluster.pods("muster-line");
+    assert_eq!(pods[0]["metadata"]["ownerReferences"][0]["kind"], "ReplicaSet");
+
+    device.remove(&unit).await;
+    assert!(cluster.get("/api/v1/namespaces/muster-line").is_none(), "owned objects and all others are gone");
+    assert!(
+        cluster.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/lines.acme.example").is_none()
+    );
+}
+
+#[tokio::test]
+async fn a_throttling_api_server_delays_a_unit_of_many_objects_and_loses_none() {
+    const OBJECTS: usize = 1_000;
+    let Some(mut cluster) = RealCluster::start("a throttling API server") else { return };
+    cluster.kill_api();
+    cluster.start_api_with(&["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=2"]);
+    let device = ClusterDevice::new(cluster.kubeconfig(), cluster.helm());
+    let maps: Vec<_> = (0..OBJECTS).map(|nth| config_map(&format!("map-{nth}"), "a", "b")).collect();
+    let unit = manifests("line", &maps.join("---\n"), "120s");
+    device.start(&unit).await;
+    let list = cluster.get("/api/v1/namespaces/muster-line/configmaps?labelSelector=!x").unwrap();
+    let own = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|map| map["metadata"]["name"].as_str().unwrap().starts_with("map-"));
+    assert_eq!(own.count(), OBJECTS);
+    assert!(cluster.throttled() > 0, "the API server has refused requests");
+    device.remove(&unit).await;
+    assert!(cluster.get("/api/v1/namespaces/muster-line").is_none());
+}
+
+#[tokio::test]
+async fn a_hundred_releases_are_installed_adopted_by_another_agent_and_removed() {
+    const RELEASES: usize = 100;
+    /// Installations beside each other, as the reconciler has them.
+    const BESIDE: usize = 8;
+    let Some(cluster) = RealCluster::start("a hundred releases") else { return };
+    let (mut device, dir) =
+        (ClusterDevice::new(cluster.kubeconfig(), cluster.helm()), tempfile::tempdir().unwrap());
+    let location = write_chart(
+        &dir.path().join("chart"),
+        "1.0.0",
+        &[("map.yaml", &config_map("{{ .Release.Name }}", "a", "b"))],
+    );
+    let unit = |nth: usize| chart(&format!("line-{nth}"), &location, "120s", &[]);
+    let units: Vec<_> = (0..RELEASES).map(unit).collect();
+    for some in units.chunks(BESIDE) {
+        futures_util::future::join_all(some.iter().map(|unit| device.start(unit))).await;
+    }
+    device.restart(false);
+    let found = device.inventory().await;
+    assert_eq!(found.len(), RELEASES);
+    assert!(units.iter().all(|unit| {
+        found.iter().any(|it| it.name == unit.name() && it.digest_prefix == unit.digest_prefix())
+    }));
+    for some in units.chunks(BESIDE) {
+        futures_util::future::join_all(some.iter().map(|unit| device.start(unit))).await;
+    }
+    let versions = cluster.get("/api/v1/secrets?labelSelector=owner%3Dhelm").unwrap();
+    assert_eq!(versions["items"].as_array().unwrap().len(), RELEASES, "adopted, not installed again");
+    for some in units.chunks(BESIDE) {
+        futures_util::future::join_all(some.iter().map(|unit| device.remove(unit))).await;
+    }
+    assert!(device.inventory().await.is_empty());
 }

@@ -44,6 +44,8 @@ pub(super) fn entry(deployment: &str, state: State, mark: u64) -> NewReport {
         id: deployment.parse().unwrap(),
         name: "Web".to_owned(),
         application_id: "com-acme-web".to_owned(),
+        namespace: None,
+        labels: Default::default(),
         target_generation: Generation::FIRST,
         digest: Digest::of_bytes(b""),
         profile: Profile {

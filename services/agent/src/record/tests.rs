@@ -1,5 +1,6 @@
 //! Tests of one record: its changes and its reports.
 
+use muster_contract::desired::ProfileType;
 use muster_contract::limits::{COMPONENTS_MAX, RETRIES_MAX};
 use serde_json::json;
 
@@ -211,4 +212,24 @@ fn only_another_restart_counter_makes_another_version_of_every_component() {
     assert_ne!(first, versions(false, 2));
     let restarted = DesiredDeployment { restart: 1, ..two("serve", 80) };
     assert_eq!(states(&installed(two("serve", 80)).retarget(restarted, generation(2))), [State::Pending; 2]);
+}
+
+#[test]
+fn a_namespace_and_labels_make_another_version_of_packages_alone() {
+    let device = "plant7/press-4".parse().unwrap();
+    let unit = |profile_type, has_metadata: bool| {
+        let mut entry = two("serve", 80);
+        entry.profile.profile_type = profile_type;
+        let (namespace, labels) =
+            (Some("margo-apps".parse().unwrap()), [("line".into(), "press".into())].into());
+        if has_metadata {
+            (entry.namespace, entry.labels) = (namespace, labels);
+        }
+        DeploymentRecord::new(entry, generation(1)).units(&device).unwrap().remove(0)
+    };
+    let (with, without) = (unit(ProfileType::Compose, true), unit(ProfileType::Compose, false));
+    assert_ne!(with.digest, without.digest);
+    assert_eq!((with.namespace.unwrap().as_str(), with.labels["line"].as_str()), ("margo-apps", "press"));
+    let (with, without) = (unit(ProfileType::Process, true), unit(ProfileType::Process, false));
+    assert_eq!(with, without, "a process has no use for them");
 }

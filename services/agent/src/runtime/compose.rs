@@ -183,7 +183,7 @@ impl Inner {
 
     async fn list_units(&self) -> Result<Vec<Running>, CommandError> {
         let mut found: BTreeMap<UnitName, String> =
-            self.engine.volumes().await?.into_iter().map(|name| (name, String::new())).collect();
+            self.engine.volumes().await?.into_iter().map(|(name, _)| (name, String::new())).collect();
         for (name, containers) in self.units().await? {
             let version = unit_state::version(&containers, &self.paths.done(&name));
             found.insert(name, version.unwrap_or_default());

@@ -177,10 +177,11 @@ impl Inner {
         self.root.join(name.deployment.as_str()).join(name.component.as_str())
     }
 
-    /// The namespace of a unit: the one that its component names, or one of its deployment.
+    /// The namespace of a unit: the one that its component names, that of its deployment, or one made from the deployment's id.
     fn namespace(&self, unit: &Unit, package: &Package) -> Result<String, NamespaceError> {
-        let name = match &package.namespace {
-            Some(name) => name.clone(),
+        let named = package.namespace.clone().or_else(|| unit.namespace.as_ref().map(ToString::to_string));
+        let name = match named {
+            Some(name) => name,
             None => {
                 let name = format!("{}{}", self.namespace_prefix, unit.deployment);
                 name.chars().take(NAMESPACE_CHARS_MAX).collect::<String>().trim_end_matches('-').to_owned()

@@ -1,5 +1,5 @@
 //! Simulates units of profile type `simulated` by their script: the duration of a start, the number of failing
-//! starts, the time of a crash. Runs nothing. Deterministic: it follows the script, tokio's time and the given clock.
+//! starts, the time of a crash. Runs nothing, and fetches its package as other runtimes do. Deterministic otherwise: it follows the script, tokio's time and the given clock.
 //!
 //! The simulated units outlive the agent in a file (`state_file`), so a restarted agent finds them again, except
 //! those whose crash was due meanwhile. Waiting uses tokio's time; the clock only says how long a unit has been
@@ -9,7 +9,7 @@ mod device;
 mod state_file;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,18 +21,25 @@ use muster_contract::state::StatusError;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::device::{SimulatedDevice, StartProgress};
 use self::state_file::{UnitState, UnitsFileError};
 use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
+use crate::package::{PackageError, PackageSource, PackageStore};
+
+/// The folder of packages below the data directory.
+const FOLDER: &str = "simulated";
 
 /// The runtime of profile type `simulated`. Dropping it is the end of the agent: the simulated units stay.
 #[derive(Debug)]
 pub struct SimulatedRuntime {
     device: Arc<SimulatedDevice>,
+    packages: PackageStore,
+    /// The folder with the packages of all units.
+    folder: PathBuf,
     exits: mpsc::Sender<Exit>,
     crashes: Mutex<BTreeMap<UnitName, AbortOnDropHandle<()>>>,
 }
@@ -42,6 +49,16 @@ pub struct SimulatedRuntime {
 enum SimulatedStartError {
     #[error(transparent)]
     File(#[from] UnitsFileError),
+    #[error(transparent)]
+    Package(#[from] PackageError),
+    #[error("its package is not fetched within {0:?}")]
+    LatePackage(Duration),
+    #[error("its folder {} cannot be made", .path.display())]
+    Folder {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
     #[error("simulated: start {count} of {of} that fail")]
     Scripted { count: u32, of: u32 },
     #[error("simulated: not ready within {timeout:?}; its script starts it in {start_delay:?}")]
@@ -51,6 +68,10 @@ enum SimulatedStartError {
 impl Runtime for SimulatedRuntime {
     fn profiles(&self) -> &'static [ProfileType] {
         &[ProfileType::Simulated]
+    }
+
+    fn start_progress(&self, name: &UnitName) -> Option<String> {
+        Some(self.packages.progress(&self.home(name))?.to_string())
     }
 
     fn start<'a>(
@@ -79,6 +100,18 @@ impl Runtime for SimulatedRuntime {
         Box::pin(async move { self.stop_unit(name, timeout).await.map_err(failed) })
     }
 
+    fn remove<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
+        Box::pin(async move {
+            self.stop(name, timeout).await?;
+            match std::fs::remove_dir_all(self.home(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(StatusError::new(code::STOP_FAILED, name.component.as_str(), error.to_string()))
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+
     fn inventory(&self) -> BoxFuture<'_, Result<Vec<Running>, StatusError>> {
         let failed =
             |error| StatusError::new(code::INVENTORY_FAILED, self.device.key.device.as_str(), chain(&error));
@@ -89,12 +122,43 @@ impl Runtime for SimulatedRuntime {
 
 impl SimulatedRuntime {
     /// A runtime for the units of a device. Reads and writes nothing yet.
-    pub fn new(device: DeviceKey, data_dir: &Path, clock: Arc<dyn Clock>, exits: mpsc::Sender<Exit>) -> Self {
+    pub fn new(
+        device: DeviceKey,
+        data_dir: &Path,
+        clock: Arc<dyn Clock>,
+        packages: PackageStore,
+        exits: mpsc::Sender<Exit>,
+    ) -> Self {
         let device = Arc::new(SimulatedDevice::new(device, data_dir.to_owned(), clock));
-        Self { device, exits, crashes: Mutex::default() }
+        Self { device, packages, folder: data_dir.join(FOLDER), exits, crashes: Mutex::default() }
+    }
+
+    /// The folder of a unit with a package.
+    fn home(&self, name: &UnitName) -> PathBuf {
+        self.folder.join(name.deployment.as_str()).join(name.component.as_str())
+    }
+
+    /// Fetches the package of a unit, if its script names one, within the time of its start.
+    async fn ensure_package(&self, name: &UnitName, script: &Simulated) -> Result<(), SimulatedStartError> {
+        let Some(location) = &script.package_location else { return Ok(()) };
+        let source = PackageSource::archive(location, script.package_digest)?;
+        let path = self.home(name);
+        let failed = |source| SimulatedStartError::Folder { path: path.clone(), source };
+        std::fs::create_dir_all(&path).map_err(failed)?;
+        let fetch = self.packages.ensure_unpacked(&source, None, &path);
+        match script.gate.timeout {
+            Some(limit) => {
+                timeout(limit, fetch).await.map_err(|_| SimulatedStartError::LatePackage(limit))??;
+            }
+            None => {
+                fetch.await?;
+            }
+        }
+        Ok(())
     }
 
     async fn start_unit(&self, unit: &Unit, script: &Simulated) -> Result<(), SimulatedStartError> {
+        self.ensure_package(&unit.name(), script).await?;
         let up = match self.device.start(unit, script)? {
             StartProgress::Up(lasting) => lasting,
             StartProgress::Starting(passed) => {
@@ -171,9 +235,10 @@ impl SimulatedRuntime {
 impl SimulatedStartError {
     const fn code(&self) -> &'static str {
         match self {
-            Self::File(_) => code::START_FAILED,
+            Self::File(_) | Self::Folder { .. } => code::START_FAILED,
+            Self::Package(_) => code::PACKAGE_FAILED,
             Self::Scripted { .. } => code::EXITED,
-            Self::Late { .. } => code::NOT_READY,
+            Self::Late { .. } | Self::LatePackage(_) => code::NOT_READY,
         }
     }
 }

@@ -176,6 +176,8 @@ pub(crate) fn unit(component: &str, properties: Value) -> Unit {
         workload,
         environment: Default::default(),
         values: Default::default(),
+        namespace: None,
+        labels: Default::default(),
     }
 }
 

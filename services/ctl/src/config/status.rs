@@ -127,7 +127,7 @@ pub struct StatusArgs {
     #[arg(long, value_enum, conflicts_with_all = ["axis", "output"])]
     pub list: Option<Names>,
     /// With --format resourcegroup: counts alone, whatever the size of the fleet
-    #[arg(long, requires = "deployment")]
+    #[arg(long, requires = "deployment", visible_alias = "aggregate-only")]
     pub aggregate: bool,
     /// With --format resourcegroup: bytes the document may have; it says what it leaves out
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(BUDGET_LEAST as i64..))]

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use muster_contract::DeploymentId;
 use muster_contract::desired::{Component, DesiredDeployment, ProfileType};
 use muster_contract::profile::{Gate, Package, Workload};
+use muster_contract::{DeploymentId, Namespace};
 use serde_json::{Map, Value, json};
 
 /// The namespace of every deployment, because the contract has none.
@@ -63,7 +63,11 @@ pub(crate) fn document(
     if !entry.parameters.is_empty() {
         spec["parameters"] = json!(entry.parameters);
     }
-    let metadata = json!({ "name": entry.name, "namespace": NAMESPACE, "deviceId": device_id });
+    let namespace = entry.namespace.as_ref().map_or(NAMESPACE, Namespace::as_str);
+    let mut metadata = json!({ "name": entry.name, "namespace": namespace, "deviceId": device_id });
+    if !entry.labels.is_empty() {
+        metadata["labels"] = json!(entry.labels);
+    }
     let document = json!({ "id": id, "metadata": metadata, "spec": spec });
     // Cannot fail: the document is JSON already.
     Ok(serde_json::to_string_pretty(&sorted(document)).unwrap_or_default() + "\n")
@@ -180,6 +184,12 @@ mod tests {
             },
         });
         assert_eq!(read(&web), expected);
+        (web.namespace, web.labels) =
+            (Some("apps".parse().unwrap()), [("line".into(), "press".into())].into());
+        assert_eq!(
+            read(&web)["metadata"],
+            json!({"name": "Web", "namespace": "apps", "labels": {"line": "press"}, "deviceId": "press-4"})
+        );
         assert!(
             document(&web, &web.id, "press-4").unwrap().starts_with("{\n  \"id\": \"web\",\n  \"metadata\"")
         );

@@ -16,8 +16,9 @@ use muster_contract::desired::{
     Target,
 };
 use muster_contract::limits::COMPONENTS_MAX;
+use muster_contract::metadata::{self, DeploymentLabels};
 use muster_contract::profile::Workload;
-use muster_contract::{ComponentName, DeploymentId, Generation};
+use muster_contract::{ComponentName, DeploymentId, Generation, Namespace};
 use serde_json::{Map, Value};
 
 use super::Level;
@@ -74,7 +75,7 @@ fn deployment(root: &Node<'_>, level: &Level, found: &mut Findings) -> Option<De
         .and_then(|node| node.parse::<DeploymentId>(found));
     let application_id = unique_field(spec.as_ref(), annotations.as_ref(), "applicationId", found)
         .and_then(|node| application_id(&node, found));
-    let name = metadata.as_ref().and_then(|metadata| describe(metadata, level, found));
+    let described = metadata.as_ref().and_then(|metadata| describe(metadata, level, found));
     let annotations = annotations.as_ref();
     let stopped = annotations
         .and_then(|own| run_annotation(own, STOPPED_ANNOTATION, "is neither true nor false", found));
@@ -85,10 +86,13 @@ fn deployment(root: &Node<'_>, level: &Level, found: &mut Findings) -> Option<De
         .and_then(|spec| spec.required("deploymentProfile", found))
         .and_then(|node| profile(&node, found));
     let parameters = spec.as_ref().and_then(|spec| parameters(spec, profile.as_ref(), found));
+    let described = described?;
     Some(DesiredDeployment {
         id: id?,
-        name: name?,
+        name: described.name,
         application_id: application_id?,
+        namespace: described.namespace,
+        labels: described.labels,
         target_generation: Generation::FIRST,
         digest: Digest::of_bytes(b""),
         profile: profile?,
@@ -172,16 +176,16 @@ fn application_id(node: &Node<'_>, found: &mut Findings) -> Option<String> {
     None
 }
 
-/// Checks `metadata` without the annotations, and returns the name.
-fn describe(metadata: &Object<'_>, level: &Level, found: &mut Findings) -> Option<String> {
-    if let Some(namespace) = metadata.optional("namespace") {
-        namespace.text(found);
-    }
-    if let Some(labels) = metadata.optional("labels").and_then(|node| node.open_object(found)) {
-        for (key, value) in labels.map {
-            Node { value, path: labels.path.key(key) }.text(found);
-        }
-    }
+/// `metadata` without the annotations.
+struct Description {
+    name: String,
+    namespace: Option<Namespace>,
+    labels: DeploymentLabels,
+}
+
+fn describe(metadata: &Object<'_>, level: &Level, found: &mut Findings) -> Option<Description> {
+    let namespace = metadata.optional("namespace").and_then(|node| node.parse::<Namespace>(found));
+    let labels = labels(metadata, found);
     if let Some(node) = metadata.optional("deviceId")
         && let Some(device) = node.text(found)
         && !level.is_meant_by(device)
@@ -191,13 +195,28 @@ fn describe(metadata: &Object<'_>, level: &Level, found: &mut Findings) -> Optio
     let name = metadata.required("name", found)?;
     let text = name.text(found)?;
     if text.chars().count() <= NAME_CHARS_MAX && !text.chars().any(char::is_control) {
-        return Some(text.to_owned());
+        return Some(Description { name: text.to_owned(), namespace, labels });
     }
     found.push(
         &name.path,
         format!("is not a name: 1 to {NAME_CHARS_MAX} characters, none of them a control character"),
     );
     None
+}
+
+/// The labels; a wrong one is found by its key.
+fn labels(metadata: &Object<'_>, found: &mut Findings) -> DeploymentLabels {
+    let Some(node) = metadata.optional("labels").and_then(|node| node.open_object(found)) else {
+        return DeploymentLabels::new();
+    };
+    let text = |(key, value)| {
+        Some((String::clone(key), Node { value, path: node.path.key(key) }.text(found)?.to_owned()))
+    };
+    let labels: DeploymentLabels = node.map.iter().filter_map(text).collect();
+    if let Err((key, rule)) = metadata::check(&labels) {
+        found.push(&node.path.key(&key), format!("'{key}' {rule}"));
+    }
+    labels
 }
 
 fn profile(node: &Node<'_>, found: &mut Findings) -> Option<Profile> {

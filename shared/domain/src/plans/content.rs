@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use muster_contract::ComponentName;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{Component, Profile, ProfileType, RESTART_ANNOTATION, STOPPED_ANNOTATION};
-use muster_contract::plans::{Coordinates, Instance, Placement, PlanSpec};
+use muster_contract::plans::{
+    ApplicationPort, Coordinates, Instance, Placement, PlanApplication, PlanSpec, Resources,
+};
 use muster_contract::profile::Workload;
+use muster_contract::{ComponentName, Namespace};
 use serde_json::{Map, Value, json};
 
 /// The coordinate that is a whole service of the type `compose`.
@@ -59,9 +61,10 @@ pub fn content(
         return Err(ContentError::Unknown(name.clone()));
     }
     let profile = profile_type(spec, coordinates);
-    let component = |name: &ComponentName| {
+    let component = |application: &PlanApplication| {
+        let name = &application.payload_name;
         let of = coordinates.get(name).ok_or_else(|| ContentError::Missing(name.clone()))?;
-        let component = Component { name: name.clone(), properties: properties(profile, name, of) };
+        let component = Component { name: name.clone(), properties: properties(profile, application, of) };
         match Workload::of(profile, &component) {
             Ok(_) => Ok(component),
             Err(violation) => Err(ContentError::Rule {
@@ -71,13 +74,14 @@ pub fn content(
             }),
         }
     };
-    let components = spec.applications.iter().map(|application| component(&application.payload_name));
+    let components = spec.applications.iter().map(component);
     let components = components.collect::<Result<Vec<_>, _>>()?;
     Ok(Profile { profile_type: profile, components, device_constraints: None })
 }
 
 /// The properties of a component: coordinates that the type knows, and others as extensions.
-fn properties(profile: ProfileType, name: &ComponentName, of: &Coordinates) -> Map<String, Value> {
+fn properties(profile: ProfileType, application: &PlanApplication, of: &Coordinates) -> Map<String, Value> {
+    let name = &application.payload_name;
     let mut properties = Map::new();
     for (key, value) in of {
         properties.insert(key.clone(), value.clone());
@@ -93,11 +97,41 @@ fn properties(profile: ProfileType, name: &ComponentName, of: &Coordinates) -> M
     if let Some(image) = image
         .filter(|_| !["composeFile", "packageLocation", "repository"].iter().any(|key| of.contains_key(*key)))
     {
-        // JSON is YAML.
-        let file = json!({ "services": { name.as_str(): { "image": image } } });
-        properties.insert("composeFile".to_owned(), Value::String(file.to_string()));
+        properties.insert("composeFile".to_owned(), Value::String(compose_file(application, image)));
     }
     properties
+}
+
+/// The Compose file of an image, with the ports, volumes and limits of its application. JSON is YAML. The engine does not bound
+/// the capacity of a volume: the scheduler accounts for it.
+fn compose_file(application: &PlanApplication, image: &Value) -> String {
+    let mut service = json!({ "image": image });
+    let Resources { cores, memory } = application.resources;
+    if cores > 0 {
+        service["cpus"] = json!(cores);
+    }
+    if memory > 0 {
+        service["mem_limit"] = json!(format!("{memory}g"));
+    }
+    let port = |port: &ApplicationPort| format!("{0}:{0}/{1}", port.port, port.protocol.to_ascii_lowercase());
+    let ports: Vec<_> = application.ports.iter().map(port).collect();
+    if !ports.is_empty() {
+        service["ports"] = json!(ports);
+    }
+    let mut volumes = Map::new();
+    let mut mounts = Vec::new();
+    for (nth, volume) in application.persistent_volumes.iter().enumerate() {
+        let name = format!("volume-{nth}");
+        mounts.push(format!("{name}:{}", volume.mount_path));
+        volumes.insert(name, json!({}));
+    }
+    let mut file = json!({});
+    if !mounts.is_empty() {
+        service["volumes"] = json!(mounts);
+        file["volumes"] = Value::Object(volumes);
+    }
+    file["services"] = json!({ application.payload_name.as_str(): service });
+    file.to_string()
 }
 
 /// Digest of the order for a node: the digest of the profile, unless the instance is stopped or was restarted.
@@ -111,7 +145,12 @@ pub(super) const fn is_stopped(instance: &Instance, placement: &Placement) -> bo
 }
 
 /// The Margo document of an instance with a profile on a node.
-pub fn margo_document(instance: &Instance, placement: &Placement, profile: &Profile) -> String {
+pub fn margo_document(
+    instance: &Instance,
+    placement: &Placement,
+    namespace: &str,
+    profile: &Profile,
+) -> String {
     let mut annotations = BTreeMap::new();
     if is_stopped(instance, placement) {
         annotations.insert(STOPPED_ANNOTATION, "true".to_owned());
@@ -119,9 +158,14 @@ pub fn margo_document(instance: &Instance, placement: &Placement, profile: &Prof
     if instance.restarts > 0 {
         annotations.insert(RESTART_ANNOTATION, instance.restarts.to_string());
     }
+    let mut metadata = json!({ "name": instance.display_name, "annotations": annotations });
+    // A plan's namespace is any text; only one that is a name is one for a runtime.
+    if let Ok(namespace) = namespace.parse::<Namespace>() {
+        metadata["namespace"] = json!(namespace);
+    }
     let document = json!({
         "id": instance.name,
-        "metadata": { "name": instance.display_name, "annotations": annotations },
+        "metadata": metadata,
         "spec": { "applicationId": application_id(&instance.plan), "deploymentProfile": profile },
     });
     document.to_string()
@@ -164,6 +208,25 @@ mod tests {
         assert_eq!(profile(None, json!({ "command": "run" })), ProfileType::Process);
         assert_eq!(profile(None, json!({})), ProfileType::Simulated);
         assert_eq!(profile(Some("simulated"), json!({ "image": "nginx:1" })), ProfileType::Simulated);
+    }
+
+    #[test]
+    fn an_image_has_the_ports_volumes_and_limits_of_its_application() {
+        let mut spec = spec(None);
+        spec.applications[0] = serde_json::from_value(json!({
+            "payloadName": "main", "resources": { "cores": 2, "memory": 4 },
+            "ports": [{ "protocol": "TCP", "port": 8080 }],
+            "persistentVolumes": [{ "storageClass": "ssd", "capacity": 10, "mountPath": "/data" }],
+        }))
+        .unwrap();
+        let coordinates = serde_json::from_value(json!({ "main": { "image": "nginx:1" } })).unwrap();
+        let profile = content(&spec, &coordinates).unwrap();
+        let text = profile.components[0].properties["composeFile"].as_str().unwrap();
+        let service = json!({
+            "image": "nginx:1", "cpus": 2, "mem_limit": "4g", "ports": ["8080:8080/tcp"], "volumes": ["volume-0:/data"],
+        });
+        let expected = json!({ "services": { "main": service }, "volumes": { "volume-0": {} } });
+        assert_eq!(serde_json::from_str::<Value>(text).unwrap(), expected);
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl PlansState {
                         node: placement.node.clone(),
                         instance: instance.name.clone(),
                         content: order,
-                        document: margo_document(instance, placement, profile),
+                        document: margo_document(instance, placement, &plan.spec.namespace, profile),
                     });
                 }
             }

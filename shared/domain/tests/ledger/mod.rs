@@ -415,6 +415,8 @@ fn deployment(id: &str, target_generation: u64) -> DesiredDeployment {
         id: id.parse().unwrap(),
         name: id.to_owned(),
         application_id: format!("com.example.{id}"),
+        namespace: None,
+        labels: Default::default(),
         target_generation: Generation::new(target_generation).unwrap(),
         digest: Digest::of_bytes(&[]),
         profile: Profile {

@@ -61,6 +61,8 @@ impl Device {
             component: component.name,
             environment: [("GREETING".to_owned(), "moin".to_owned())].into(),
             values: Default::default(),
+            namespace: None,
+            labels: Default::default(),
         }
     }
 
@@ -340,8 +342,23 @@ async fn a_unit_finds_a_named_volume_of_an_earlier_project_name() {
     ]);
     let read = service("web", &format!("cat /kept/note; {FOREVER}"), "    volumes: ['kept:/kept']\n");
     let unit = device.unit("web", &format!("{}volumes: {{kept: {{}}}}\n", project(&[read])));
+    let unit = Unit {
+        namespace: Some("margo-apps".parse().unwrap()),
+        labels: [("acme.example/line".to_owned(), "press".to_owned())].into(),
+        ..unit
+    };
     device.start(&unit).await;
-    assert_eq!(docker(&["logs", &device.containers()[0]]), "moin");
+    let container = &device.containers()[0];
+    assert_eq!(docker(&["logs", container]), "moin");
+    let told: serde_json::Value = serde_json::from_str(&docker(&["inspect", container])).unwrap();
+    assert_eq!(told[0]["Config"]["Labels"]["acme.example/line"], "press");
     device.runtime.remove(&unit.name(), SECOND).await.unwrap();
     assert_eq!(device.remains(), Vec::<String>::new());
+    // Without that data, its project has its namespace as prefix.
+    device.start(&unit).await;
+    let told: serde_json::Value =
+        serde_json::from_str(&docker(&["inspect", &device.containers()[0]])).unwrap();
+    let project = told[0]["Config"]["Labels"]["com.docker.compose.project"].as_str().unwrap();
+    assert_eq!(project, format!("margo-apps_line_web-{digits}"));
+    device.runtime.remove(&unit.name(), SECOND).await.unwrap();
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use muster_contract::view::{DeploymentView, Freshness, Verdict};
 use muster_tests::containers::{Stack, docker};
+use muster_tests::oci::packed;
 use muster_tests::wait::within;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -69,6 +70,7 @@ async fn a_site_cut_off_is_one_cause_loses_nothing_and_spares_the_others() {
     let fleet = started().await;
     devices_see_the_server_of_their_site_alone(&fleet.stack);
     every_server_has_a_domain_of_its_own(&fleet.stack);
+    a_package_of_the_hub_comes_through_a_leaf_node(&fleet).await;
     let (leaf, field) = (fleet.stack.container("leaf-quarry"), fleet.stack.network("field"));
     docker(&["network", "disconnect", &field, &leaf]);
     let since = Instant::now();
@@ -108,6 +110,23 @@ fn every_server_has_a_domain_of_its_own(stack: &Stack) {
         let told: Value = serde_json::from_str(&told).unwrap();
         assert_eq!(told["config"]["domain"], site, "{told}");
     }
+}
+
+/// As the walk-through does it: a package in the hub, which the cranes' controller fetches before it starts.
+async fn a_package_of_the_hub_comes_through_a_leaf_node(fleet: &Fleet) {
+    let (dir, archive) = (tempfile::tempdir().unwrap(), packed(&[("limits.txt", "40 t")]));
+    let file = dir.path().join("cranes.tar.gz");
+    std::fs::write(&file, &archive).unwrap();
+    let put = ["package", "put", file.to_str().unwrap()];
+    fleet.stack.muster_as("packager", &put).unwrap();
+    let refused = fleet.stack.muster(&put).unwrap_err();
+    assert!(refused.contains("packager"), "an operator may not put packages: {refused}");
+    let digest = muster_contract::canonical::Digest::of_bytes(&archive);
+    let to =
+        format!("startDelay: 2s, packageLocation: nats://packages/cranes.tar.gz, packageDigest: '{digest}'");
+    fleet.push("Limits of the cranes", "sites/harbour/cranes.yaml", "startDelay: 2s", &to);
+    fleet.until_published(&fleet.stack.revision()).await;
+    until_all_converged(fleet, "every crane has fetched its package").await;
 }
 
 async fn it_is_one_cause_with_its_effects(fleet: &Fleet) {

@@ -144,21 +144,16 @@ impl Engine {
         self.listed(Some(name)).await
     }
 
-    /// The units that have named volumes.
-    pub(super) async fn volumes(&self) -> Result<Vec<UnitName>, CommandError> {
-        self.with_volumes(&[]).await
-    }
-
-    /// The units that have named volumes in a project.
-    pub(super) async fn volumes_in(&self, project: &str) -> Result<Vec<UnitName>, CommandError> {
-        self.with_volumes(&["--filter", &format!("label={PROJECT_LABEL}={project}")]).await
-    }
-
-    async fn with_volumes(&self, filter: &[&str]) -> Result<Vec<UnitName>, CommandError> {
-        let format = format!("{{{{.Label \"{UNIT_LABEL}\"}}}}");
+    /// The unit and the project of each named volume.
+    pub(super) async fn volumes(&self) -> Result<Vec<(UnitName, String)>, CommandError> {
+        let format = format!("{{{{.Label \"{UNIT_LABEL}\"}}}} {{{{.Label \"{PROJECT_LABEL}\"}}}}");
         let args = ["volume", "ls", "--filter", &self.device_filter(), "--format", &format];
-        let said = docker(args.into_iter().chain(filter.iter().copied())).stdout(None, ANSWER_LIMIT).await?;
-        Ok(said.lines().filter_map(unit_name).collect())
+        let said = docker(args).stdout(None, ANSWER_LIMIT).await?;
+        let volume = |line: &str| {
+            let (unit, project) = line.split_once(' ')?;
+            Some((unit_name(unit)?, project.to_owned()))
+        };
+        Ok(said.lines().filter_map(volume).collect())
     }
 
     /// Stops a unit's containers, then removes them and its networks.

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use muster_contract::DeviceKey;
 use muster_contract::canonical::Digest;
+use muster_contract::{DeviceKey, Namespace};
 use serde_norway::{Mapping, Value};
 
 use super::engine::{DEVICE_LABEL, DIGEST_LABEL, SERVICES_LABEL, UNIT_LABEL, unit_label};
@@ -61,15 +61,11 @@ impl ProjectPaths {
     }
 
     /// The name of the project, which prefixes the names of its containers.
-    pub(super) fn project(&self, name: &UnitName) -> String {
+    pub(super) fn project(&self, name: &UnitName, namespace: Option<&Namespace>) -> String {
         // No identifier contains `_`, so two units never share a project, in which each would remove the other's
         // containers as orphans.
-        format!("m-{}_{}-{}", name.deployment, name.component, self.device)
-    }
-
-    /// The name that earlier agents used; another unit may have the same.
-    pub(super) fn former_project(&self, name: &UnitName) -> String {
-        format!("m-{}-{}-{}", name.deployment, name.component, self.device)
+        let prefix = namespace.map_or_else(|| "m-".to_owned(), |namespace| format!("{namespace}_"));
+        format!("{prefix}{}_{}-{}", name.deployment, name.component, self.device)
     }
 }
 
@@ -83,12 +79,14 @@ pub(super) fn labelled(resolved: &str, unit: &Unit) -> Result<String, ProjectErr
     if services == 0 {
         return Err(ProjectError::NoServices);
     }
-    let labels = [
+    let own = [
         (DEVICE_LABEL, unit.device.to_string()),
         (UNIT_LABEL, unit_label(&unit.name())),
         (DIGEST_LABEL, unit.digest_prefix()),
         (SERVICES_LABEL, services.to_string()),
     ];
+    let chosen = unit.labels.iter().map(|(key, value)| (key.as_str(), value.clone()));
+    let labels: Vec<_> = chosen.chain(own).collect();
     // The network of services that name none.
     mapping(&mut file, "networks").entry("default".into()).or_insert(Value::Null);
     for section in ["services", "networks", "volumes"] {
@@ -152,6 +150,8 @@ mod tests {
             device: "plant/press".parse().unwrap(),
             deployment: "line".parse().unwrap(),
             component: component.name.clone(),
+            namespace: None,
+            labels: [("acme.example/line".to_owned(), "press".to_owned())].into(),
             digest: Digest::of_bytes(b"x"),
             workload: Workload::of(ProfileType::Compose, &component).unwrap(),
             environment: Default::default(),
@@ -168,6 +168,7 @@ mod tests {
         assert_eq!(file["services"]["db"]["labels"]["c"], Value::from("d"));
         for entry in [&file["services"]["web"], &file["volumes"]["data"], &file["networks"]["default"]] {
             assert_eq!(entry["labels"][DEVICE_LABEL], Value::from("plant/press"), "{entry:?}");
+            assert_eq!(entry["labels"]["acme.example/line"], Value::from("press"));
             assert_eq!(entry["labels"][UNIT_LABEL], Value::from("line/web"));
             assert_eq!(entry["labels"][SERVICES_LABEL], Value::from("2"));
         }
@@ -180,7 +181,7 @@ mod tests {
     fn projects_of_two_devices_have_two_names() {
         let name = unit().name();
         let project =
-            |device: &str| ProjectPaths::new(Path::new("/d"), &device.parse().unwrap()).project(&name);
+            |device: &str| ProjectPaths::new(Path::new("/d"), &device.parse().unwrap()).project(&name, None);
         assert_ne!(project("plant/press"), project("plant/saw"));
         assert!(project("plant/press").starts_with("m-line_web-"), "{}", project("plant/press"));
     }
@@ -190,8 +191,11 @@ mod tests {
         let project = |deployment: &str, component: &str| {
             let name =
                 UnitName { deployment: deployment.parse().unwrap(), component: component.parse().unwrap() };
-            paths.project(&name)
+            paths.project(&name, None)
         };
         assert_ne!(project("web", "api-cache"), project("web-api", "cache"));
+        let namespace = "m-web".parse().unwrap();
+        let named = paths.project(&unit().name(), Some(&namespace));
+        assert!(named.starts_with("m-web_line_web-"), "{named}");
     }
 }

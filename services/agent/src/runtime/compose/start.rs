@@ -19,7 +19,7 @@ use super::tool::{ComposeTool, Project};
 use super::unit_state::{self, UnitProgress};
 use super::{Inner, RemovalScope, RemoveError};
 use crate::runtime::files::write_private;
-use crate::runtime::{Started, Unit, UnitName, code};
+use crate::runtime::{Started, Unit, code};
 
 /// Time between two polls of a unit that is being started.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -136,7 +136,7 @@ impl Inner {
         let tool =
             *self.tool.get_or_try_init(ComposeTool::find).await.map_err(ComposeStartError::ComposeTool)?;
         let directory = file.parent().unwrap_or(&home);
-        let project = self.project(&name).await.map_err(ComposeStartError::List)?;
+        let project = self.project(unit).await.map_err(ComposeStartError::List)?;
         let given = Project { name: &project, file: &file, directory, variables: &unit.environment };
         let resolved = tool.config(given).await.map_err(ComposeStartError::InspectedConfig)?;
         let path = home.join(RESOLVED);
@@ -149,13 +149,15 @@ impl Inner {
         Ok(())
     }
 
-    /// The project of a unit. A unit that has named volumes under its former project name keeps that name, unless
-    /// another unit has volumes there too.
-    async fn project(&self, name: &UnitName) -> Result<String, CommandError> {
-        let former = self.paths.former_project(name);
-        let there = self.engine.volumes_in(&former).await?;
-        let own = !there.is_empty() && there.iter().all(|unit| unit == name);
-        Ok(if own { former } else { self.paths.project(name) })
+    /// The project of a unit. A unit that has named volumes in a project of another name keeps that name, because its data
+    /// is there; not if another unit has volumes there too.
+    async fn project(&self, unit: &Unit) -> Result<String, CommandError> {
+        let (name, project) = (unit.name(), self.paths.project(&unit.name(), unit.namespace.as_ref()));
+        let volumes = self.engine.volumes().await?;
+        let is_own = |there: &str| volumes.iter().all(|(unit, of)| of != there || *unit == name);
+        let mut own =
+            volumes.iter().filter(|(unit, there)| *unit == name && is_own(there)).map(|(_, there)| there);
+        Ok(own.next().cloned().unwrap_or(project))
     }
 
     /// Removes what was begun, and adds to the error what could not be removed.

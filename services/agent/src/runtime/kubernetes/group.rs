@@ -58,12 +58,13 @@ impl Group {
     }
 
     /// The document. It has no version until every object is applied (`is_complete`), so a killed change never looks complete.
-    pub(super) fn document(&self, labels: &[(&'static str, String)], is_complete: bool) -> Value {
-        let mut all = json!({ INVENTORY_LABEL: self.id() });
+    pub(super) fn document(&self, labels: &[(String, String)], is_complete: bool) -> Value {
+        let mut all = json!({});
         for (name, value) in labels {
-            let value = if *name == DIGEST && !is_complete { "" } else { value.as_str() };
-            all[*name] = Value::from(value);
+            let value = if name == DIGEST && !is_complete { "" } else { value.as_str() };
+            all[name] = Value::from(value);
         }
+        all[INVENTORY_LABEL] = Value::from(self.id());
         let members: Vec<_> = self.members.iter().map(Member::document).collect();
         json!({
             "apiVersion": API_VERSION,
@@ -125,7 +126,7 @@ mod tests {
         let members = vec![member("line", "web"), member("", "all")];
         let group =
             Group { name: "web-1".to_owned(), namespace: "line".to_owned(), members: members.clone() };
-        let labels = [(DIGEST, "00ff".to_owned())];
+        let labels = [(DIGEST.to_owned(), "00ff".to_owned())];
         let document = group.document(&labels, true);
         assert_eq!(Group::members_of(&document), members);
         assert_eq!(document["metadata"]["labels"][DIGEST], "00ff");

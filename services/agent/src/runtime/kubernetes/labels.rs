@@ -2,6 +2,8 @@
 
 use muster_contract::DeviceKey;
 use muster_contract::canonical::Digest;
+use muster_contract::metadata::DeploymentLabels;
+use serde_json::Value;
 
 use crate::runtime::{Unit, UnitName};
 
@@ -35,14 +37,29 @@ pub(super) fn device(device: &DeviceKey) -> String {
     digits(&device.to_string(), DEVICE_BYTES)
 }
 
-/// The labels of a unit.
-pub(super) fn of_unit(unit: &Unit) -> Vec<(&'static str, String)> {
-    vec![
+/// The labels of a unit: those that its author chose, and ours.
+pub(super) fn of_unit(unit: &Unit) -> Vec<(String, String)> {
+    let own = [
         (DEVICE, device(&unit.device)),
         (DEPLOYMENT, unit.deployment.to_string()),
         (COMPONENT, unit.component.to_string()),
         (DIGEST, unit.digest_prefix()),
-    ]
+    ];
+    let own = own.into_iter().map(|(key, value)| (key.to_owned(), value));
+    unit.labels.clone().into_iter().chain(own).collect()
+}
+
+/// Adds the labels that a unit's author chose to objects; an object's own label of the same key stays.
+pub(super) fn add(objects: &mut [Value], labels: &DeploymentLabels) {
+    for object in objects {
+        for (key, value) in labels {
+            let present = &mut object["metadata"]["labels"];
+            // Anything else is refused by the API server, by name.
+            if (present.is_null() || present.is_object()) && present[key].is_null() {
+                present[key] = Value::from(value.as_str());
+            }
+        }
+    }
 }
 
 /// The name of a unit's release or inventory: unique in the cluster, and readable.
@@ -59,7 +76,19 @@ pub(super) fn selector(own: &DeviceKey) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn objects_get_the_labels_of_the_author_beside_their_own() {
+        let mut objects =
+            [json!({"metadata": {"labels": {"line": "own"}}}), json!({"metadata": {"name": "a"}})];
+        let labels = [("line".to_owned(), "press".to_owned()), ("team".to_owned(), "b".to_owned())].into();
+        add(&mut objects, &labels);
+        assert_eq!(objects[0]["metadata"]["labels"], json!({"line": "own", "team": "b"}));
+        assert_eq!(objects[1]["metadata"], json!({"name": "a", "labels": {"line": "press", "team": "b"}}));
+    }
 
     #[test]
     fn names_are_short_and_differ_by_device_deployment_and_component() {

@@ -54,7 +54,7 @@ pub(super) struct Target<'a> {
     /// The name and namespace of the inventory; namespaced objects without a namespace get this one.
     pub(super) name: &'a str,
     pub(super) namespace: &'a str,
-    pub(super) labels: &'a [(&'static str, String)],
+    pub(super) labels: &'a [(String, String)],
 }
 
 impl ClusterView {

@@ -15,6 +15,8 @@ use crate::runtime::files::only_folder;
 const LOCAL: &str = "file://";
 /// The file that makes a folder a chart.
 const CHART: &str = "Chart.yaml";
+/// kpt's annotation of objects that are not sent to a cluster.
+const LOCAL_CONFIG: &str = "config.kubernetes.io/local-config";
 /// YAML files that are no manifests: those of kpt and kustomize.
 const OTHERS: [&str; 3] = ["Kptfile", "kustomization.yaml", "kustomization.yml"];
 
@@ -67,7 +69,14 @@ pub(super) async fn manifests(
         }
         None => objects(&read_yaml(&folder(package, home, store).await?)?)?,
     };
+    let found: Vec<_> = found.into_iter().filter(|object| !is_local(object)).collect();
     if found.is_empty() { Err(ManifestError::Empty.into()) } else { Ok(found) }
+}
+
+/// Whether an object is for the functions of kpt alone, which do not send it to a cluster.
+fn is_local(object: &Value) -> bool {
+    let annotations = object.pointer("/metadata/annotations");
+    annotations.is_some_and(|annotations| annotations[LOCAL_CONFIG] == "true")
 }
 
 /// Refuses a key for files that are not fetched: nothing would be verified with it.
@@ -167,6 +176,17 @@ mod tests {
         let found = manifests(&local, dir.path(), &store).await.unwrap();
         let names: Vec<_> = found.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["a", "b"]);
+        let local = map("local").replace(
+            "{name: local}",
+            "{name: local, annotations: {config.kubernetes.io/local-config: 'true'}}",
+        );
+        let with_local =
+            Package { manifests: Some(format!("{}---\n{local}", map("own"))), ..Package::default() };
+        assert_eq!(
+            manifests(&with_local, dir.path(), &store).await.unwrap().len(),
+            1,
+            "kpt's own is left out"
+        );
         let own = Package { manifests: Some(map("own")), ..Package::default() };
         assert_eq!(manifests(&own, dir.path(), &store).await.unwrap().len(), 1);
         let empty = Package { manifests: Some("# nothing".to_owned()), ..Package::default() };

@@ -198,7 +198,8 @@ impl Inner {
         let home = self.home(&start.unit.name());
         create(&home)?;
         let fetching = timeout_at(start.deadline, package::manifests(start.package, &home, &self.packages));
-        let found = fetching.await.map_err(|_| late(start, "its manifests are being fetched"))??;
+        let mut found = fetching.await.map_err(|_| late(start, "its manifests are being fetched"))??;
+        labels::add(&mut found, &start.unit.labels);
         let labels = labels::of_unit(start.unit);
         let target = Target { name: &start.name, namespace: &start.namespace, labels: &labels };
         let observation = self.observe(start, self.cluster.apply_all(&target, found).await?).await?;

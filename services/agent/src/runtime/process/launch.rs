@@ -242,6 +242,8 @@ mod tests {
                 workload,
                 environment: Default::default(),
                 values: Default::default(),
+                namespace: None,
+                labels: Default::default(),
             };
             let directory = directory(&paths, &unit, &process);
             make_directory(&paths, &unit, &directory)

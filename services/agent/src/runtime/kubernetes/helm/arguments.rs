@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+/// Labels of a release that Helm sets itself, and refuses from others.
+const RESERVED_LABELS: [&str; 6] = ["createdAt", "modifiedAt", "name", "owner", "status", "version"];
+
 /// Revisions that Helm keeps of a release.
 const HISTORY_MAX: &str = "10";
 
@@ -24,7 +27,7 @@ pub(crate) enum HelmCall<'a> {
         /// The file of the values: every user of the device can read arguments.
         values: &'a Path,
         /// Labels by which the agent finds the release.
-        labels: &'a [(&'static str, String)],
+        labels: &'a [(String, String)],
         timeout: Duration,
     },
     /// Restores a revision of the release.
@@ -62,7 +65,8 @@ impl HelmCall<'_> {
         let text = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>();
         match self {
             Self::Upgrade { release, chart, values, labels, timeout } => {
-                let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let allowed = labels.iter().filter(|(name, _)| !RESERVED_LABELS.contains(&name.as_str()));
+                let labels: Vec<_> = allowed.map(|(name, value)| format!("{name}={value}")).collect();
                 let (chart, values) = (chart.display().to_string(), values.display().to_string());
                 text(&[
                     "upgrade",
@@ -117,7 +121,9 @@ mod tests {
     fn each_call_has_the_arguments_that_helm_3_and_4_share() {
         let release = &Release { name: "web-1a2b3c4d".to_owned(), namespace: "line".to_owned() };
         let (chart, values) = (Path::new("/d/chart"), Path::new("/d/values.json"));
-        let labels = &[("io.muster.device", "00ff".to_owned()), ("io.muster.digest", "1234".to_owned())];
+        let labels = [("version", "2"), ("io.muster.device", "00ff"), ("io.muster.digest", "1234")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let labels = &labels;
         let timeout = Duration::from_secs(300);
         for (call, expected) in [
             (
