@@ -36,6 +36,7 @@ pub mod not_run;
 pub mod oci;
 pub mod oidc;
 pub mod older;
+pub mod plans;
 pub mod prometheus;
 pub mod python;
 pub mod raw;

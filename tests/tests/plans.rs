@@ -4,38 +4,17 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use muster_contract::DeviceKey;
 use muster_contract::desired::DesiredState;
 use muster_contract::subjects::{self, stream};
 use muster_simulator::child::Spec;
+use muster_tests::plans::{approve, ask, change, pending, revision, verdict};
 use muster_tests::rollouts::{PLANNER, start_planner};
 use muster_tests::system::{System, program};
 use serde_json::{Value, json};
 
 const NODES: [&str; 3] = ["plant7/press-1", "plant7/press-2", "plant8/press-3"];
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-
-/// Asks the planner; the answer, also a refusal.
-async fn ask(system: &System, verb: &str, request: &Value) -> Value {
-    let subject = format!("{}.{verb}", subjects::PLANNER_PREFIX);
-    let payload = serde_json::to_vec(request).unwrap();
-    let asked = async || {
-        let answer = system.bus.request(&subject, payload.clone().into(), ANSWER_WITHIN).await;
-        let answer = answer.map_err(|error| error.to_string())?;
-        let answer: Value = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
-        if answer["error"]["code"] == "notReady" { Err(answer.to_string()) } else { Ok(answer) }
-    };
-    system.eventually(&format!("{verb} is answered"), asked).await
-}
-
-/// Asks the planner for a change, which it must not refuse.
-async fn change(system: &System, verb: &str, request: Value) -> Value {
-    let answer = ask(system, verb, &request).await;
-    assert!(answer["error"].is_null(), "{verb} {request}: {answer}");
-    answer
-}
 
 /// Devices that run, as nodes of a cluster with so many cores each.
 async fn with_nodes(cores: u64) -> (System, Vec<DeviceKey>) {
@@ -67,39 +46,6 @@ async fn deploy(system: &System, id: &str, instances: u32, release: &str) {
         "readiness": { "type": "uptime", "for": "50ms" }, "release": release } });
     let request = json!({ "plan": "web", "id": id, "instances": instances, "coordinates": coordinates });
     change(system, "plan-deploy", request).await;
-}
-
-/// Waits until so many operations wait for approval.
-async fn pending(system: &System, types: &[&str]) -> Vec<Value> {
-    let found = async || {
-        let answer = ask(system, "operation-list", &json!({ "state": ["PENDING_APPROVAL"] })).await;
-        let found = answer["operations"].as_array().cloned().unwrap_or_default();
-        let mut words: Vec<_> = found.iter().map(|one| one["operation"]["type"].as_str().unwrap()).collect();
-        words.sort_unstable();
-        if words == types { Ok(found) } else { Err(answer.to_string()) }
-    };
-    system.eventually(&format!("{types:?} wait for approval"), found).await
-}
-
-fn verdict(operation: &Value) -> Value {
-    json!({ "plan": operation["plan"], "instance": operation["instance"], "operation": operation["operation"]["id"] })
-}
-
-async fn approve(system: &System, types: &[&str]) {
-    for operation in pending(system, types).await {
-        change(system, "operation-approve", verdict(&operation)).await;
-    }
-}
-
-/// Waits until a revision has a state; the plan's answer.
-async fn revision(system: &System, id: &str, state: &str) -> Value {
-    let reached = async || {
-        let answer = ask(system, "plan-get", &json!({ "plan": "web" })).await;
-        let revisions = answer["plan"]["revisions"].as_array().cloned().unwrap_or_default();
-        let is_reached = revisions.iter().any(|one| one["id"] == id && one["state"] == state);
-        if is_reached { Ok(answer) } else { Err(answer.to_string()) }
-    };
-    system.eventually(&format!("revision {id} is {state}"), reached).await
 }
 
 /// The deployments of each node in DOWNLINK.

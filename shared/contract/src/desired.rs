@@ -155,7 +155,7 @@ pub struct Profile {
 }
 
 /// Types of components. The older drafts' names are read and the newest written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProfileType {
     /// Processes of the device's operating system (ours).

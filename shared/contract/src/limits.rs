@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// Labels of one device. Each takes a share of the work of every fact of the device.
 pub const LABELS_MAX: usize = 16;
+/// Types that the agent of a node runs.
+pub const RUNTIMES_MAX: usize = 5;
 /// Labels that the author of a deployment gives it.
 pub const DEPLOYMENT_LABELS_MAX: usize = 16;
 /// Characters of the DNS name before the `/` in the key of such a label.

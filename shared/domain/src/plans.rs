@@ -17,6 +17,7 @@ mod decide;
 mod document;
 mod effects;
 mod evidence;
+mod image;
 mod inventory;
 mod naming;
 mod operations;

@@ -94,6 +94,8 @@ fn entry(nth: u64) -> NewReport {
         id: id.parse().unwrap(),
         name: id,
         application_id: "com-example-bench".to_owned(),
+        namespace: None,
+        labels: Default::default(),
         target_generation: Generation::FIRST,
         digest: Digest::of_bytes(b"bench"),
         profile: Profile {

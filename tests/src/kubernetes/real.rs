@@ -19,6 +19,7 @@ use crate::server::free_port;
 
 const FOLDER_VARIABLE: &str = "MUSTER_KUBERNETES";
 const TOKEN: &str = "token-of-a-test";
+const AGENT_TOKEN: &str = "token-of-an-agent";
 const START_LIMIT: Duration = Duration::from_secs(90);
 
 /// A running cluster, which ends when dropped.
@@ -52,7 +53,11 @@ impl RealCluster {
         let key = rcgen::KeyPair::generate().unwrap();
         fs::write(dir.path().join("service-account.key"), key.serialize_pem()).unwrap();
         fs::write(dir.path().join("service-account.pub"), key.public_key_pem()).unwrap();
-        fs::write(dir.path().join("tokens"), format!("{TOKEN},muster,muster,\"system:masters\"\n")).unwrap();
+        fs::write(
+            dir.path().join("tokens"),
+            format!("{TOKEN},muster,muster,\"system:masters\"\n{AGENT_TOKEN},agent,agent\n"),
+        )
+        .unwrap();
         let mut cluster = Self { etcd, api: None, controllers: None, programs, ports, dir };
         cluster.start_api();
         let ca = fs::read_to_string(cluster.dir.path().join("certs/apiserver.crt")).unwrap();
@@ -66,6 +71,25 @@ impl RealCluster {
     /// Its kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
+    }
+
+    /// The kubeconfig of an agent with all rights, which the API server throttles; it never throttles the group `system:masters`,
+    /// to which [`Self::kubeconfig`] belongs.
+    ///
+    /// # Panics
+    /// The API server refuses to grant the rights.
+    pub fn kubeconfig_of_agent(&self) -> PathBuf {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "agent"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "agent"}],
+        });
+        let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/agent?fieldManager=test";
+        self.patch(path, "application/apply-patch+yaml", &binding);
+        let text = fs::read_to_string(self.kubeconfig()).unwrap().replace(TOKEN, AGENT_TOKEN);
+        let path = self.dir.path().join("kubeconfig-of-agent");
+        fs::write(&path, text).unwrap();
+        path
     }
 
     /// A `helm` command with Helm's own library.

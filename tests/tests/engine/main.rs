@@ -9,6 +9,7 @@ mod on_an_engine {
     mod device;
     mod fleet;
     mod observe;
+    mod plan;
     mod refusals;
     mod runtime;
     mod sites;

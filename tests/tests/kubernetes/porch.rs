@@ -34,8 +34,11 @@ fn revision(image: &str) -> Vec<u8> {
 async fn publish(system: &System, image: &str) {
     let (archive, file) = (revision(image), system.dir().join("web.tar.gz"));
     fs::write(&file, &archive).unwrap();
-    let put = system.muster(&["package", "put", file.to_str().unwrap()]).await;
-    assert!(put.status.success(), "{put:?}");
+    let put = async || {
+        let output = system.muster(&["package", "put", file.to_str().unwrap()]).await;
+        if output.status.success() { Ok(()) } else { Err(format!("{output:?}")) }
+    };
+    system.eventually("the hub takes the package", put).await;
     let digest = Digest::of_bytes(&archive);
     let text = format!(
         "id: web\nmetadata: {{name: web, namespace: {NAMESPACE}, labels: {{acme.example/line: press}}}}\nspec:\n  applicationId: \

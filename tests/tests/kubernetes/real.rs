@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_agent::runtime::{Started, Unit, code};
 use muster_contract::state::StatusError;
@@ -227,11 +227,15 @@ async fn a_throttling_api_server_delays_a_unit_of_many_objects_and_loses_none() 
     const OBJECTS: usize = 1_000;
     let Some(mut cluster) = RealCluster::start("a throttling API server") else { return };
     cluster.kill_api();
-    cluster.start_api_with(&["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=2"]);
-    let device = ClusterDevice::new(cluster.kubeconfig(), cluster.helm());
+    cluster.start_api_with(&["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1"]);
+    let mut device = ClusterDevice::new(cluster.kubeconfig_of_agent(), cluster.helm());
     let maps: Vec<_> = (0..OBJECTS).map(|nth| config_map(&format!("map-{nth}"), "a", "b")).collect();
     let unit = manifests("line", &maps.join("---\n"), "120s");
     device.start(&unit).await;
+    let since = Instant::now();
+    device.restart(false);
+    device.start(&unit).await;
+    println!("{OBJECTS} objects: adopted and healthy in {:.1?}", since.elapsed());
     let list = cluster.get("/api/v1/namespaces/muster-line/configmaps?labelSelector=!x").unwrap();
     let own = list["items"]
         .as_array()

@@ -86,14 +86,10 @@ fn is_good(status: &[u8]) -> bool {
 fn dearmored(text: &str) -> Result<Vec<u8>, &'static str> {
     let (_, rest) = text.split_once(BEGIN).ok_or("it is no OpenPGP public key")?;
     let (inside, _) = rest.split_once("-----END").ok_or("it is an OpenPGP key whose end is missing")?;
-    let mut lines = inside.lines().map(str::trim).skip(1);
-    // Headers end with an empty line.
-    let data: String = match inside.contains(": ") {
-        true => {
-            lines.by_ref().skip_while(|line| !line.is_empty()).filter(|line| !line.starts_with('=')).collect()
-        }
-        false => lines.filter(|line| !line.starts_with('=')).collect(),
-    };
+    // Headers, which may be none, end with an empty line.
+    let inside = inside.replace('\r', "");
+    let body = inside.split_once("\n\n").map_or(inside.as_str(), |(_, body)| body);
+    let data: String = body.lines().map(str::trim).filter(|line| !line.starts_with('=')).collect();
     STANDARD.decode(data).map_err(|_| "it is an OpenPGP key whose base64 is damaged")
 }
 

@@ -13,7 +13,8 @@ pub(super) const NODE_EXAMPLES: &str = "\
 A node is a device with resources for instances of plans. Instances are placed on nodes in state allocated.
 
 Examples:
-  muster node create -m nodes.yaml --site plant7     MRDS's file; names without a site get this one
+  muster node create -m nodes.yaml --site plant7     MRDS's file; names without a site get this one; a node
+                                                     may have runtimes, as in runtimes: [process, compose]
   muster node add-to-cluster plant7/press-4 -c north
   muster node list --remaining-cores-gte 8 --payload-names-not-in web,db
   muster node show plant7/press-4

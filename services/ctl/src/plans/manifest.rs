@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use muster_contract::desired::ProfileType;
 use muster_contract::keys::check_keys;
 use muster_contract::plans::{
     InventoryItem, NodeSpec, NodeVolume, PlanDeployRequest, PlanSpec, PlannerErrorBody, Resources,
@@ -82,6 +83,8 @@ struct NodeEntry {
     capabilities: Vec<CapabilityName>,
     #[serde(default)]
     local_volumes: Vec<NodeVolume>,
+    #[serde(default)]
+    runtimes: Vec<ProfileType>,
 }
 
 impl ManifestFile {
@@ -154,6 +157,7 @@ impl ManifestFile {
                 system_reserved_resources: node.system_reserved_resources,
                 local_volumes: node.local_volumes,
                 capabilities: node.capabilities,
+                runtimes: node.runtimes,
             };
             entries.push(Entry { place, value: InventoryItem::Node(node) });
         }

@@ -59,6 +59,8 @@ pub fn node(status: &NodeStatus, now: Timestamp) -> String {
     let _ = writeln!(text, "System Reserved:     {}", resources(node.system_reserved_resources));
     let _ = writeln!(text, "Remaining Resources: {}", resources(*remaining_resources));
     let _ = writeln!(text, "Capabilities:        {}", joined(&node.capabilities));
+    let runtimes: Vec<_> = node.runtimes.iter().map(|runtime| runtime.as_str()).collect();
+    let _ = writeln!(text, "Runtimes:            {}", joined(&runtimes));
     let _ = writeln!(text, "Payloads:            {}", joined(payloads));
     let mut table = Table::new(&["MOUNT PATH", "STORAGE CLASS", ">STORAGE CAPACITY"]);
     for volume in &node.local_volumes {

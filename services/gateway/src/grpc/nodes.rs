@@ -95,6 +95,7 @@ impl Nodes {
             system_reserved_resources: node.system_reserved_resources,
             local_volumes: node.local_volumes,
             capabilities,
+            runtimes: node.runtimes,
         };
         let item = InventoryItem::Node(spec);
         let request = InventoryApplyRequest { item, expected_version: Some(version), request_id: None };
@@ -169,6 +170,8 @@ impl messages::nodes_server::Nodes for Nodes {
             system_reserved_resources: message.system_reserved_resources.map(resources).unwrap_or_default(),
             local_volumes: message.local_volumes.into_iter().map(volume).collect(),
             capabilities: parse_all("capability_ids", &message.capability_ids)?,
+            // MRDS's messages have no place for them: `muster node create` sets them.
+            runtimes: Vec::new(),
         };
         let item = InventoryItem::Node(spec);
         let request = InventoryApplyRequest { item, expected_version: None, request_id: None };

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::change::PlansChange;
 use super::checks::{check_length, check_text};
 use crate::decode::{Document, Violation};
+use crate::desired::ProfileType;
 use crate::ids::{CapabilityName, ClusterName, DeviceKey};
-use crate::limits::{DISRUPTIONS_MAX, MATCHERS_MAX, PORTS_MAX, RESOURCE_MAX};
+use crate::limits::{DISRUPTIONS_MAX, MATCHERS_MAX, PORTS_MAX, RESOURCE_MAX, RUNTIMES_MAX};
 use crate::version::{ApiVersion, kind};
 
 /// `muster.inventory.node.<site>.<device>`: a device that instances may run on. Its free resources are the total without the
@@ -48,6 +49,11 @@ pub struct Node {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MATCHERS_MAX))]
     pub capabilities: Vec<CapabilityName>,
+    /// The types that its agent runs, the preferred one first. Empty: not known, and a plan's type follows from its coordinates
+    /// alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = RUNTIMES_MAX))]
+    pub runtimes: Vec<ProfileType>,
     /// Its disruptions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = DISRUPTIONS_MAX))]
@@ -240,6 +246,7 @@ impl Document for Node {
         }
         check_length("localVolumes", self.local_volumes.len(), PORTS_MAX)?;
         check_length("capabilities", self.capabilities.len(), MATCHERS_MAX)?;
+        check_length("runtimes", self.runtimes.len(), RUNTIMES_MAX)?;
         check_length("disruptions", self.disruptions.len(), DISRUPTIONS_MAX)?;
         for (at, volume) in self.local_volumes.iter().enumerate() {
             check_text(&format!("localVolumes[{at}].mountPath"), &volume.mount_path)?;

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::inventory::{Disruption, DisruptionState, InventoryState, NodeState, NodeVolume, Resources};
 use super::operation::{OperationState, OperationType};
 use super::plan::{Coordinates, PlanSpec, PlanState};
+use crate::desired::ProfileType;
 use crate::ids::{
     CapabilityName, ClusterName, ComponentName, DeviceKey, InstanceName, OperationId, PlanName, RevisionId,
 };
+use crate::limits::RUNTIMES_MAX;
 
 /// Declares a request that changes one document, with the fields that all of them have.
 macro_rules! change {
@@ -259,6 +261,11 @@ pub struct NodeSpec {
     /// Its capabilities, which must be in the inventory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<CapabilityName>,
+    /// The types that its agent runs, the preferred one first. Empty: not known, and a plan's type follows from its coordinates
+    /// alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = RUNTIMES_MAX))]
+    pub runtimes: Vec<ProfileType>,
 }
 
 /// The part of a cluster that a person applies.

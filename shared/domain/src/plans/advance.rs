@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
+use muster_contract::desired::ProfileType;
 use muster_contract::plans::{
     DisruptionState, Instance, InstanceState, NodeState, Operation, OperationState, OperationType, Placement,
     Plan, RevisionState,
@@ -13,7 +14,7 @@ use super::content::{content, is_stopped, order};
 use super::document::PlansDocument;
 use super::evidence::{PlacementEvidence, PlansEvidence};
 use super::operations::{self, Author};
-use super::schedule::Scheduler;
+use super::schedule::{Scheduler, Wanted};
 use super::state::PlansState;
 
 /// One pass over a plan.
@@ -23,7 +24,8 @@ pub(super) struct Pass<'a, E> {
     /// The next number of an instance, by revision.
     pub(super) made: BTreeMap<RevisionId, u32>,
     scheduler: Option<Scheduler>,
-    digests: BTreeMap<RevisionId, Option<Digest>>,
+    /// By revision and by the types of a node.
+    digests: BTreeMap<(RevisionId, Vec<ProfileType>), Option<Digest>>,
     /// Whether an attempt to place an instance found no node.
     is_full: bool,
 }
@@ -43,24 +45,33 @@ impl<'a, E: PlansEvidence> Pass<'a, E> {
         if self.is_full && self.scheduler.is_none() {
             return None;
         }
-        let scheduler = self.scheduler.get_or_insert_with(|| Scheduler::new(state, &plan.spec, self.now));
+        let scheduler =
+            self.scheduler.get_or_insert_with(|| Scheduler::new(state, Wanted::of(plan), self.now));
         let placed = scheduler.place();
         self.is_full = placed.is_err();
         Some(placed)
     }
 
     /// The digest of the order for a placement; `None` without an order.
-    fn order(&mut self, plan: &Plan, instance: &Instance, placement: &Placement) -> Option<Digest> {
+    fn order(
+        &mut self,
+        state: &PlansState,
+        plan: &Plan,
+        instance: &Instance,
+        placement: &Placement,
+    ) -> Option<Digest> {
         let revision = placement.revision.as_ref()?;
-        let content = *self.digests.entry(revision.clone()).or_insert_with(|| digest(plan, revision));
+        let runtimes = state.runtimes(&placement.node);
+        let digests = self.digests.entry((revision.clone(), runtimes.to_vec()));
+        let content = *digests.or_insert_with(|| digest(plan, revision, runtimes));
         Some(order(content?, is_stopped(instance, placement), instance.restarts))
     }
 }
 
-/// The digest of a revision's content.
-pub(super) fn digest(plan: &Plan, revision: &RevisionId) -> Option<Digest> {
+/// The digest of a revision's content on a node whose agent runs these types.
+pub(super) fn digest(plan: &Plan, revision: &RevisionId, runtimes: &[ProfileType]) -> Option<Digest> {
     let revision = plan.revision(revision)?;
-    let profile = content(&plan.spec, &revision.coordinates).ok()?;
+    let profile = content(&plan.spec, &revision.coordinates, runtimes).ok()?;
     Some(Digest::of_value(&profile))
 }
 
@@ -145,7 +156,7 @@ impl PlansState {
         let open = instance.operations.iter().enumerate().filter(|(_, one)| !one.state.is_final());
         for (at, operation) in open {
             let stepped = match operation.state {
-                OperationState::Running => run(plan, instance, at, pass),
+                OperationState::Running => run(self, plan, instance, at, pass),
                 _ if is_cancelled(plan, operation) => Some(cancelled(instance, at, pass.now)),
                 OperationState::Pending | OperationState::Preparing => {
                     let mut next = instance.clone();
@@ -258,6 +269,7 @@ fn start(plan: &Plan, instance: &Instance, at: usize, now: Timestamp) -> Option<
 
 /// The next step of a running operation, by the evidence of its nodes.
 fn run<E: PlansEvidence>(
+    plans: &PlansState,
     plan: &Plan,
     instance: &Instance,
     at: usize,
@@ -265,7 +277,7 @@ fn run<E: PlansEvidence>(
 ) -> Option<(Instance, String)> {
     let operation = instance.operations.get(at)?;
     match operation.operation_type {
-        OperationType::Relocate => relocate(plan, instance, at, pass),
+        OperationType::Relocate => relocate(plans, plan, instance, at, pass),
         OperationType::Delete => {
             let is_gone = |on: &DeviceKey| pass.evidence.placement(on, &instance.name).is_gone();
             instance.placements.iter().all(|placement| is_gone(&placement.node)).then(|| {
@@ -278,7 +290,7 @@ fn run<E: PlansEvidence>(
         }
         _ => {
             let active = instance.active()?;
-            let order = pass.order(plan, instance, active)?;
+            let order = pass.order(plans, plan, instance, active)?;
             let evidence = pass.evidence.placement(&active.node, &instance.name);
             let (state, message) = result(&evidence, order, instance.stopped, &active.node)?;
             let mut next = instance.clone();
@@ -309,6 +321,7 @@ fn result(
 
 /// A RELOCATE: once the new node runs, it becomes active, and the old one gets the order to stop.
 fn relocate<E: PlansEvidence>(
+    plans: &PlansState,
     plan: &Plan,
     instance: &Instance,
     at: usize,
@@ -316,7 +329,7 @@ fn relocate<E: PlansEvidence>(
 ) -> Option<(Instance, String)> {
     let passive = instance.placements.iter().find(|placement| !placement.active)?;
     // Without an order the second placement is the old one, which `remove_leaving` drops.
-    let order = pass.order(plan, instance, passive)?;
+    let order = pass.order(plans, plan, instance, passive)?;
     let evidence = pass.evidence.placement(&passive.node, &instance.name);
     let (state, message) = result(&evidence, order, false, &passive.node)?;
     let mut next = instance.clone();

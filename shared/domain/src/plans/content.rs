@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{Component, Profile, ProfileType, RESTART_ANNOTATION, STOPPED_ANNOTATION};
-use muster_contract::plans::{
-    ApplicationPort, Coordinates, Instance, Placement, PlanApplication, PlanSpec, Resources,
-};
+use muster_contract::plans::{Coordinates, Instance, Placement, PlanApplication, PlanSpec};
 use muster_contract::profile::Workload;
 use muster_contract::{ComponentName, Namespace};
 use serde_json::{Map, Value, json};
 
-/// The coordinate that is a whole service of the type `compose`.
+use super::image::{compose_file, manifests};
+
+/// The coordinate that is a whole service, of the type `compose` or `kubernetes`.
 const IMAGE: &str = "image";
 const COMMAND: &str = "command";
+const COMPOSE_FILE: &str = "composeFile";
+const MANIFESTS: &str = "manifests";
 
 /// Why coordinates are no content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,10 +39,16 @@ pub enum ContentError {
     },
 }
 
-/// The type of what the plan runs: its own word, or what all coordinates name.
-fn profile_type(spec: &PlanSpec, coordinates: &BTreeMap<ComponentName, Coordinates>) -> ProfileType {
+/// The type of what the plan runs on a node whose agent runs these types: the plan's own, or the first of them that the coordinates
+/// fit. Without such a type it follows from the coordinates, and the device reports that it cannot run it.
+fn profile_type(
+    spec: &PlanSpec,
+    coordinates: &BTreeMap<ComponentName, Coordinates>,
+    runtimes: &[ProfileType],
+) -> ProfileType {
+    let first = runtimes.iter().copied().find(|runtime| fits(spec, coordinates, *runtime));
     let all_name = |key: &str| !coordinates.is_empty() && coordinates.values().all(|of| of.contains_key(key));
-    match spec.profile {
+    match spec.profile.or(first) {
         Some(profile) => profile,
         None if all_name(IMAGE) => ProfileType::Compose,
         None if all_name(COMMAND) => ProfileType::Process,
@@ -48,19 +56,39 @@ fn profile_type(spec: &PlanSpec, coordinates: &BTreeMap<ComponentName, Coordinat
     }
 }
 
-/// The profile of a plan's instances with these coordinates.
+/// Whether a plan with these coordinates can run as a type.
+pub(super) fn fits(
+    spec: &PlanSpec,
+    coordinates: &BTreeMap<ComponentName, Coordinates>,
+    runtime: ProfileType,
+) -> bool {
+    let keys: &[&str] = match runtime {
+        _ if spec.profile.is_some() => return spec.profile == Some(runtime),
+        ProfileType::Compose => &[IMAGE, COMPOSE_FILE],
+        ProfileType::Process => &[COMMAND],
+        ProfileType::Kubernetes => &[IMAGE, MANIFESTS],
+        // A chart has no coordinate of its own: the plan must say that it is one.
+        ProfileType::Helm => return false,
+        ProfileType::Simulated => return true,
+    };
+    let has_key = |of: &Coordinates| keys.iter().any(|key| of.contains_key(*key));
+    !coordinates.is_empty() && coordinates.values().all(has_key)
+}
+
+/// The profile of a plan's instances with these coordinates, on a node whose agent runs these types (none: not known).
 ///
 /// # Errors
 /// The payload and the rule that its coordinates break.
 pub fn content(
     spec: &PlanSpec,
     coordinates: &BTreeMap<ComponentName, Coordinates>,
+    runtimes: &[ProfileType],
 ) -> Result<Profile, ContentError> {
     let known = |name: &ComponentName| spec.applications.iter().any(|app| app.payload_name == *name);
     if let Some(name) = coordinates.keys().find(|name| !known(name)) {
         return Err(ContentError::Unknown(name.clone()));
     }
-    let profile = profile_type(spec, coordinates);
+    let profile = profile_type(spec, coordinates, runtimes);
     let component = |application: &PlanApplication| {
         let name = &application.payload_name;
         let of = coordinates.get(name).ok_or_else(|| ContentError::Missing(name.clone()))?;
@@ -93,45 +121,18 @@ fn properties(profile: ProfileType, application: &PlanApplication, of: &Coordina
             properties.insert(format!("x-{extension}"), value.clone());
         }
     }
-    let image = of.get(IMAGE).filter(|_| profile == ProfileType::Compose);
-    if let Some(image) = image
-        .filter(|_| !["composeFile", "packageLocation", "repository"].iter().any(|key| of.contains_key(*key)))
-    {
-        properties.insert("composeFile".to_owned(), Value::String(compose_file(application, image)));
+    let has = |key: &str| of.contains_key(key);
+    let has_files = [COMPOSE_FILE, MANIFESTS, "packageLocation", "repository"].iter().any(|key| has(key));
+    match (of.get(IMAGE).filter(|_| !has_files), profile) {
+        (Some(image), ProfileType::Compose) => {
+            properties.insert(COMPOSE_FILE.to_owned(), Value::String(compose_file(application, image, of)));
+        }
+        (Some(image), ProfileType::Kubernetes) => {
+            properties.insert(MANIFESTS.to_owned(), Value::String(manifests(application, image, of)));
+        }
+        _ => {}
     }
     properties
-}
-
-/// The Compose file of an image, with the ports, volumes and limits of its application. JSON is YAML. The engine does not bound
-/// the capacity of a volume: the scheduler accounts for it.
-fn compose_file(application: &PlanApplication, image: &Value) -> String {
-    let mut service = json!({ "image": image });
-    let Resources { cores, memory } = application.resources;
-    if cores > 0 {
-        service["cpus"] = json!(cores);
-    }
-    if memory > 0 {
-        service["mem_limit"] = json!(format!("{memory}g"));
-    }
-    let port = |port: &ApplicationPort| format!("{0}:{0}/{1}", port.port, port.protocol.to_ascii_lowercase());
-    let ports: Vec<_> = application.ports.iter().map(port).collect();
-    if !ports.is_empty() {
-        service["ports"] = json!(ports);
-    }
-    let mut volumes = Map::new();
-    let mut mounts = Vec::new();
-    for (nth, volume) in application.persistent_volumes.iter().enumerate() {
-        let name = format!("volume-{nth}");
-        mounts.push(format!("{name}:{}", volume.mount_path));
-        volumes.insert(name, json!({}));
-    }
-    let mut file = json!({});
-    if !mounts.is_empty() {
-        service["volumes"] = json!(mounts);
-        file["volumes"] = Value::Object(volumes);
-    }
-    file["services"] = json!({ application.payload_name.as_str(): service });
-    file.to_string()
 }
 
 /// Digest of the order for a node: the digest of the profile, unless the instance is stopped or was restarted.
@@ -198,7 +199,7 @@ mod tests {
 
     #[allow(clippy::needless_pass_by_value, reason = "tests write JSON in place")]
     fn of(profile: Option<&str>, coordinates: Value) -> Result<Profile, ContentError> {
-        content(&spec(profile), &serde_json::from_value(json!({ "main": coordinates })).unwrap())
+        content(&spec(profile), &serde_json::from_value(json!({ "main": coordinates })).unwrap(), &[])
     }
 
     #[test]
@@ -211,22 +212,24 @@ mod tests {
     }
 
     #[test]
-    fn an_image_has_the_ports_volumes_and_limits_of_its_application() {
-        let mut spec = spec(None);
-        spec.applications[0] = serde_json::from_value(json!({
-            "payloadName": "main", "resources": { "cores": 2, "memory": 4 },
-            "ports": [{ "protocol": "TCP", "port": 8080 }],
-            "persistentVolumes": [{ "storageClass": "ssd", "capacity": 10, "mountPath": "/data" }],
-        }))
-        .unwrap();
-        let coordinates = serde_json::from_value(json!({ "main": { "image": "nginx:1" } })).unwrap();
-        let profile = content(&spec, &coordinates).unwrap();
-        let text = profile.components[0].properties["composeFile"].as_str().unwrap();
-        let service = json!({
-            "image": "nginx:1", "cpus": 2, "mem_limit": "4g", "ports": ["8080:8080/tcp"], "volumes": ["volume-0:/data"],
-        });
-        let expected = json!({ "services": { "main": service }, "volumes": { "volume-0": {} } });
-        assert_eq!(serde_json::from_str::<Value>(text).unwrap(), expected);
+    fn each_node_runs_what_its_agent_can_and_the_coordinates_fit() {
+        use ProfileType::{Compose, Helm, Kubernetes, Process, Simulated};
+        let coordinates =
+            serde_json::from_value(json!({ "main": { "image": "nginx:1", "command": "serve" } })).unwrap();
+        let on = |spec: &PlanSpec, runtimes: &[ProfileType]| content(spec, &coordinates, runtimes).unwrap();
+        for (runtimes, runs) in [
+            (&[Process, Compose][..], Process),
+            (&[Compose], Compose),
+            (&[Helm, Kubernetes], Kubernetes),
+            (&[Simulated], Simulated),
+            (&[Helm], Compose),
+            (&[], Compose),
+        ] {
+            assert_eq!(on(&spec(None), runtimes).profile_type, runs, "{runtimes:?}");
+        }
+        assert_eq!(on(&spec(Some("compose")), &[Process]).profile_type, Compose, "the plan's own word");
+        let cluster = on(&spec(None), &[Kubernetes]);
+        assert!(cluster.components[0].properties["manifests"].as_str().unwrap().contains("Deployment"));
     }
 
     #[test]
@@ -242,8 +245,8 @@ mod tests {
         let refused = of(Some("process"), json!({ "image": "nginx:1" })).unwrap_err().to_string();
         assert!(refused.contains("payload main, as process"), "{refused}");
         let unknown =
-            content(&spec(None), &serde_json::from_value(json!({ "main": {}, "other": {} })).unwrap());
+            content(&spec(None), &serde_json::from_value(json!({ "main": {}, "other": {} })).unwrap(), &[]);
         assert!(matches!(unknown, Err(ContentError::Unknown(name)) if name.as_str() == "other"));
-        assert!(matches!(content(&spec(None), &BTreeMap::new()), Err(ContentError::Missing(_))));
+        assert!(matches!(content(&spec(None), &BTreeMap::new(), &[]), Err(ContentError::Missing(_))));
     }
 }

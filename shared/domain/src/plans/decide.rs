@@ -311,7 +311,7 @@ impl PlansState {
         if request.instances > PLAN_INSTANCES_MAX {
             return Err(invalid("instances", format!("is above {PLAN_INSTANCES_MAX}")));
         }
-        content(&plan.spec, &request.coordinates).map_err(|error| invalid("coordinates", error))?;
+        content(&plan.spec, &request.coordinates, &[]).map_err(|error| invalid("coordinates", error))?;
         let mut next = plan.clone();
         next.version += 1;
         next.revisions.push(PlanRevision {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
-use muster_contract::desired::Profile;
+use muster_contract::desired::{Profile, ProfileType};
 use muster_contract::plans::Plan;
 use muster_contract::{DeviceKey, InstanceName, PlanName, RevisionId};
 
@@ -44,6 +44,12 @@ impl Effect {
     }
 }
 
+/// A profile and its digest.
+struct DigestedProfile {
+    profile: Profile,
+    digest: Digest,
+}
+
 impl PlansState {
     /// The requests that nodes need. `ordered` are the instances of plans that LEDGER's desired states have.
     pub fn effects<E: PlansEvidence>(
@@ -75,16 +81,18 @@ impl PlansState {
         evidence: &E,
         effects: &mut Vec<Effect>,
     ) {
-        let mut contents: BTreeMap<&RevisionId, Option<(Profile, Digest)>> = BTreeMap::new();
+        let mut contents: BTreeMap<(&RevisionId, &[ProfileType]), Option<DigestedProfile>> = BTreeMap::new();
         for instance in self.instances_of(name) {
             for placement in &instance.placements {
                 let Some(revision) = &placement.revision else { continue };
-                let content = contents.entry(revision).or_insert_with(|| {
-                    let profile = content(&plan.spec, &plan.revision(revision)?.coordinates).ok()?;
+                let runtimes = self.runtimes(&placement.node);
+                let content = contents.entry((revision, runtimes)).or_insert_with(|| {
+                    let profile =
+                        content(&plan.spec, &plan.revision(revision)?.coordinates, runtimes).ok()?;
                     let digest = Digest::of_value(&profile);
-                    Some((profile, digest))
+                    Some(DigestedProfile { profile, digest })
                 });
-                let Some((profile, digest)) = content else { continue };
+                let Some(DigestedProfile { profile, digest }) = content else { continue };
                 let order = order(*digest, is_stopped(instance, placement), instance.restarts);
                 let placed = evidence.placement(&placement.node, &instance.name);
                 // An order would bring the device back into the fleet, which only a person does.

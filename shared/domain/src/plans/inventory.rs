@@ -62,6 +62,7 @@ impl PlansState {
             system_reserved_resources,
             local_volumes,
             capabilities,
+            runtimes,
         } = spec.clone();
         let message = if before.is_some() { "node is changed" } else { "node is made" };
         let node = Node {
@@ -77,12 +78,14 @@ impl PlansState {
             system_reserved_resources,
             local_volumes,
             capabilities,
+            runtimes,
             disruptions: before.map_or_else(Vec::new, |node| node.disruptions.clone()),
             deleted: false,
             created_at: before.map_or(now, |node| node.created_at),
             change: operations::change(now, message, author),
         };
         self.check_used(&node)?;
+        self.check_runtimes(before, &node)?;
         Ok(PlansDocument::Node(node))
     }
 
@@ -93,6 +96,20 @@ impl PlansState {
             let message = format!(
                 "placements on node {} hold {} cores and {} memory: give it no less, or relocate them",
                 node.key, used.cores, used.memory
+            );
+            return Err(precondition(message));
+        }
+        Ok(())
+    }
+
+    /// Checks that a change of a node's runtimes changes no instance: what an instance runs follows from them.
+    fn check_runtimes(&self, before: Option<&Node>, node: &Node) -> Result<(), PlannerErrorBody> {
+        let is_used = self.usage.get(&node.key).is_some_and(|usage| !usage.payloads.is_empty());
+        let is_changed = before.is_some_and(|before| before.runtimes != node.runtimes);
+        if is_used && is_changed {
+            let message = format!(
+                "node {} has instances, whose content follows from its runtimes: relocate them first",
+                node.key
             );
             return Err(precondition(message));
         }

@@ -60,7 +60,7 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
     /// There is no such plan.
     pub fn explain(&self, query: &PlanQuery) -> Result<ExplainAnswer, PlannerErrorBody> {
         let plan = self.state.plan(&query.plan).ok_or_else(|| not_found(format!("plan {}", query.plan)))?;
-        Ok(self.state.explain(&plan.spec, self.now))
+        Ok(self.state.explain(plan, self.now))
     }
 
     /// Plans, page by page.

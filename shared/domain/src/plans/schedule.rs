@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::limits::PLANS_TEXT_BYTES_MAX;
 use muster_contract::plans::{
-    Candidate, CapabilityMatcher, Comparator, DisruptionState, ExplainAnswer, InventoryState, Node,
-    NodeState, PlanSpec, RejectedNode, Resources,
+    Candidate, CapabilityMatcher, Comparator, Coordinates, DisruptionState, ExplainAnswer, InventoryState,
+    Node, NodeState, Plan, PlanSpec, RejectedNode, Resources,
 };
 use muster_contract::state::cut;
-use muster_contract::{DeviceKey, Timestamp};
+use muster_contract::{ComponentName, DeviceKey, Timestamp};
 
+use super::content::fits;
 use super::state::PlansState;
 use super::usage::{Usage, normalised, storage};
 
@@ -41,6 +42,22 @@ pub struct Scheduler {
     nodes: u64,
 }
 
+/// What nodes are chosen for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// The plan.
+    pub(super) spec: &'a PlanSpec,
+    /// The coordinates of its newest revision, if there is one.
+    pub(super) coordinates: Option<&'a BTreeMap<ComponentName, Coordinates>>,
+}
+
+impl<'a> Wanted<'a> {
+    /// An instance of a plan.
+    pub(super) fn of(plan: &'a Plan) -> Self {
+        Self { spec: &plan.spec, coordinates: plan.revisions.last().map(|newest| &newest.coordinates) }
+    }
+}
+
 /// A rule that rejects a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rejection {
@@ -50,7 +67,8 @@ struct Rejection {
 
 impl Scheduler {
     /// A scheduler for instances of a plan.
-    pub fn new(state: &PlansState, spec: &PlanSpec, now: Timestamp) -> Self {
+    pub(super) fn new(state: &PlansState, wanted: Wanted<'_>, now: Timestamp) -> Self {
+        let spec = wanted.spec;
         let mut scheduler = Self {
             domain_counts: domain_counts(state, spec),
             candidates: BTreeMap::new(),
@@ -59,7 +77,7 @@ impl Scheduler {
             rejected: BTreeMap::new(),
             nodes: 0,
         };
-        let rules = Rules::new(state, spec, now);
+        let rules = Rules::new(state, wanted, now);
         for node in state.nodes.values().filter(|node| !node.deleted) {
             scheduler.nodes += 1;
             match rules.first(node) {
@@ -116,6 +134,7 @@ const STATE: &str = "not allocated";
 const CLUSTER: &str = "of another or an inactive cluster";
 const DISRUPTION: &str = "with a disruption that evicts";
 const CAPABILITY: &str = "without a capability";
+const RUNTIME: &str = "without a runtime for it";
 const ROOM: &str = "without enough cores or memory";
 const PAYLOAD: &str = "with the payload already";
 const PORT: &str = "with a port taken";
@@ -125,14 +144,17 @@ const VOLUME: &str = "without enough storage";
 struct Rules<'a> {
     state: &'a PlansState,
     spec: &'a PlanSpec,
+    /// Those of the newest revision, if there is one.
+    coordinates: Option<&'a BTreeMap<ComponentName, Coordinates>>,
     needed: Resources,
     storage: BTreeMap<String, u64>,
     now: Timestamp,
 }
 
 impl<'a> Rules<'a> {
-    fn new(state: &'a PlansState, spec: &'a PlanSpec, now: Timestamp) -> Self {
-        Self { state, spec, needed: spec.resources(), storage: storage(spec), now }
+    fn new(state: &'a PlansState, wanted: Wanted<'a>, now: Timestamp) -> Self {
+        let Wanted { spec, coordinates } = wanted;
+        Self { state, spec, coordinates, needed: spec.resources(), storage: storage(spec), now }
     }
 
     /// The first rule that rejects a node.
@@ -152,6 +174,7 @@ impl<'a> Rules<'a> {
             Self::port,
             Self::volume,
             Self::capability,
+            Self::runtime,
         ];
         of_node.into_iter().filter_map(move |rule| rule(self, node, usage))
     }
@@ -233,6 +256,15 @@ impl<'a> Rules<'a> {
         Some(rejection(CAPABILITY, cut(sentence, PLANS_TEXT_BYTES_MAX)))
     }
 
+    fn runtime(&self, node: &Node, _: Option<&Usage>) -> Option<Rejection> {
+        let (runtimes, coordinates) = (&node.runtimes, self.coordinates?);
+        if runtimes.is_empty() || runtimes.iter().any(|runtime| fits(self.spec, coordinates, *runtime)) {
+            return None;
+        }
+        let words: Vec<_> = runtimes.iter().map(|runtime| runtime.as_str()).collect();
+        Some(rejection(RUNTIME, format!("its agent runs {}, which the plan does not", words.join(", "))))
+    }
+
     fn matches(&self, matcher: &CapabilityMatcher, node: &Node) -> bool {
         let known = |name| self.state.capabilities.get(name);
         let is_of_type = |capability: &&muster_contract::plans::Capability| {
@@ -293,8 +325,8 @@ fn reason(domain: &str, count: u64, free: Resources) -> String {
 
 impl PlansState {
     /// The node that another instance of a plan would get, and why the others are rejected.
-    pub(super) fn explain(&self, spec: &PlanSpec, now: Timestamp) -> ExplainAnswer {
-        let rules = Rules::new(self, spec, now);
+    pub(super) fn explain(&self, plan: &Plan, now: Timestamp) -> ExplainAnswer {
+        let (spec, rules) = (&plan.spec, Rules::new(self, Wanted::of(plan), now));
         let (mut rejected, mut rejected_count) = (Vec::new(), 0);
         for node in self.nodes.values().filter(|node| !node.deleted) {
             let reasons: Vec<_> = rules.all(node).map(|rejection| rejection.sentence).collect();
@@ -307,7 +339,7 @@ impl PlansState {
             }
         }
         let counts = domain_counts(self, spec);
-        let mut ranked: Vec<_> = Scheduler::new(self, spec, now)
+        let mut ranked: Vec<_> = Scheduler::new(self, Wanted::of(plan), now)
             .candidates
             .into_iter()
             .flat_map(|(domain, ranks)| {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 use muster_contract::RequestedBy;
 use muster_contract::canonical::Digest;
+use muster_contract::desired::ProfileType;
 use muster_contract::limits::REQUEST_ID_KEPT;
 use muster_contract::plans::{Capability, Cluster, Instance, Node, Plan, PlanState, Resources};
 use muster_contract::subjects::PlansSubject;
@@ -61,6 +62,11 @@ impl RepeatedRequest {
 }
 
 impl PlansState {
+    /// The types that the agent of a node runs; none if they are not known.
+    pub(super) fn runtimes(&self, node: &DeviceKey) -> &[ProfileType] {
+        self.nodes.get(node).map_or(&[], |node| &node.runtimes)
+    }
+
     /// Applies a document of PLANS; returns the one before it.
     pub fn apply(&mut self, document: PlansDocument) -> Option<PlansDocument> {
         self.record_request(&document);

@@ -43,7 +43,9 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
         let evidence = self.evidence.placement(&placement.node, &instance.name);
         let plan = self.state.plan(&instance.plan);
         let revision = placement.revision.as_ref();
-        let content = plan.zip(revision).and_then(|(plan, revision)| digest(plan, revision));
+        let content = plan
+            .zip(revision)
+            .and_then(|(plan, revision)| digest(plan, revision, self.state.runtimes(&placement.node)));
         let is_stopped = is_stopped(instance, placement);
         let order = content.map(|content| order(content, is_stopped, instance.restarts));
         let node = &placement.node;

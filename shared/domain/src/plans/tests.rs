@@ -35,6 +35,8 @@ struct Devices {
     retired: Vec<DeviceKey>,
     /// Contents that fail.
     failing: Vec<Digest>,
+    /// The newest document of each order.
+    documents: BTreeMap<On, String>,
 }
 
 impl PlansEvidence for Devices {
@@ -53,6 +55,7 @@ impl Devices {
         match effect {
             Effect::Apply { node, instance, content, document } => {
                 let on = (node, instance);
+                self.documents.insert(on.clone(), document.clone());
                 let is_stop = document.contains("io.muster.stopped");
                 _ = if is_stop { self.stopped.insert(on.clone()) } else { self.stopped.remove(&on) };
                 if self.desired.get(&on).map(|(digest, _)| *digest) != Some(content) {
@@ -232,6 +235,12 @@ impl Hub {
 
     fn deploy(&mut self, id: &str, instances: u32, version: &str) {
         self.ask(deploy_request(id, instances, version)).unwrap();
+        self.converge();
+    }
+
+    fn deploy_coordinates(&mut self, id: &str, instances: u32, coordinates: &Value) {
+        let deploy = json!({ "plan": "web", "id": id, "instances": instances, "coordinates": { "main": coordinates } });
+        self.ask(PlansRequest::PlanDeploy(request(deploy))).unwrap();
         self.converge();
     }
 

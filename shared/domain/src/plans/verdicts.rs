@@ -23,7 +23,7 @@ impl PlansState {
     ) -> Result<PlansDocument, PlannerErrorBody> {
         let plan = self.plan_at(&request.plan, None)?;
         let instance = self.instance_at(&request.plan, &request.instance, request.expected_version)?;
-        check_operation(request, plan, instance)?;
+        check_operation(self, request, plan, instance)?;
         let mut next = instance.clone();
         let operation_type = request.operation_type;
         let operation = operations::new(&next, operation_type, None, OperationState::Preparing, now);
@@ -108,6 +108,7 @@ impl PlansState {
 
 /// Checks that a person may request an operation on an instance.
 fn check_operation(
+    state: &PlansState,
     request: &OperationRequest,
     plan: &Plan,
     instance: &Instance,
@@ -115,7 +116,7 @@ fn check_operation(
     let word = request.operation_type.as_str();
     match request.operation_type {
         OperationType::Relocate => {}
-        OperationType::Stop | OperationType::Restart if !stops_in_place(plan, instance) => {
+        OperationType::Stop | OperationType::Restart if !stops_in_place(state, plan, instance) => {
             return Err(precondition(format!(
                 "{word} is not supported for charts and manifests: scale the plan down, or deploy other coordinates"
             )));
@@ -151,9 +152,10 @@ fn check_operation(
 }
 
 /// Whether the runtimes of an instance's content can stop it and keep its data.
-fn stops_in_place(plan: &Plan, instance: &Instance) -> bool {
+fn stops_in_place(state: &PlansState, plan: &Plan, instance: &Instance) -> bool {
+    let runtimes = instance.active().map(|placement| state.runtimes(&placement.node)).unwrap_or_default();
     let revision = instance.active().and_then(|placement| placement.revision.as_ref());
-    let content = revision.and_then(|id| content(&plan.spec, &plan.revision(id)?.coordinates).ok());
+    let content = revision.and_then(|id| content(&plan.spec, &plan.revision(id)?.coordinates, runtimes).ok());
     let profile = content.map(|profile| profile.profile_type);
     profile.is_none_or(ProfileType::stops_in_place)
 }

@@ -118,9 +118,9 @@ async fn a_package_of_the_hub_comes_through_a_leaf_node(fleet: &Fleet) {
     let file = dir.path().join("cranes.tar.gz");
     std::fs::write(&file, &archive).unwrap();
     let put = ["package", "put", file.to_str().unwrap()];
-    fleet.stack.muster_as("packager", &put).unwrap();
     let refused = fleet.stack.muster(&put).unwrap_err();
     assert!(refused.contains("packager"), "an operator may not put packages: {refused}");
+    fleet.stack.muster_as("packager", &put).unwrap();
     let digest = muster_contract::canonical::Digest::of_bytes(&archive);
     let to =
         format!("startDelay: 2s, packageLocation: nats://packages/cranes.tar.gz, packageDigest: '{digest}'");

@@ -101,7 +101,7 @@ fn a_failed_operation_fails_its_revision_and_a_later_one_is_possible() {
 
 fn digest_of(hub: &Hub, revision: &str) -> Digest {
     let plan = hub.state.plan(&plan_name()).unwrap();
-    crate::plans::advance::digest(plan, &revision.parse().unwrap()).unwrap()
+    crate::plans::advance::digest(plan, &revision.parse().unwrap(), &[]).unwrap()
 }
 
 #[test]

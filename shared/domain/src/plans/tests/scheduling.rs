@@ -1,10 +1,13 @@
 //! The choice of nodes, rule by rule.
 
 use super::*;
+use crate::plans::schedule::Wanted;
 
 fn place(hub: &Hub, extra: &Value) -> Result<DeviceKey, String> {
     let PlansRequest::PlanApply(apply) = plan_request(extra) else { panic!() };
-    Scheduler::new(&hub.state, &apply.spec, hub.now()).place().map(|(node, _)| node)
+    Scheduler::new(&hub.state, Wanted { spec: &apply.spec, coordinates: None }, hub.now())
+        .place()
+        .map(|(node, _)| node)
 }
 
 #[test]
@@ -86,7 +89,8 @@ fn comparators_compare_names_and_scores() {
         let matcher = json!({ "matchingComputeCapabilities": [
             { "capabilityType": "GPU", "comparator": comparator, "capabilityNames": names }] });
         let PlansRequest::PlanApply(apply) = plan_request(&matcher) else { panic!() };
-        let mut scheduler = Scheduler::new(&hub.state, &apply.spec, hub.now());
+        let mut scheduler =
+            Scheduler::new(&hub.state, Wanted { spec: &apply.spec, coordinates: None }, hub.now());
         let mut nodes: Vec<_> = std::iter::from_fn(|| scheduler.place().ok()).map(|(node, _)| node).collect();
         nodes.sort();
         nodes.iter().map(|key| key.device.as_str()[5..].parse().unwrap()).collect::<Vec<usize>>()
@@ -160,7 +164,41 @@ fn ten_thousand_instances_are_placed_on_distinct_nodes() {
         state.apply(PlansDocument::Node(node));
     }
     let PlansRequest::PlanApply(apply) = plan_request(&json!({})) else { panic!() };
-    let mut scheduler = Scheduler::new(&state, &apply.spec, second(0));
+    let mut scheduler = Scheduler::new(&state, Wanted { spec: &apply.spec, coordinates: None }, second(0));
     let nodes: std::collections::BTreeSet<_> = (0..10_000).map(|_| scheduler.place().unwrap().0).collect();
     assert_eq!(nodes.len(), 10_000);
+}
+
+#[test]
+fn one_plan_is_served_by_agents_of_every_runtime() {
+    let mut hub = Hub::with_nodes(&[]);
+    for (at, runtime) in ["process", "compose", "kubernetes", "simulated", "helm"].iter().enumerate() {
+        let node = json!({ "item": { "node": { "site": "plant", "device": format!("n{at:05}"), "updateDomain": "d",
+            "totalResources": { "cores": 16, "memory": 64 }, "runtimes": [runtime] } } });
+        hub.ask(PlansRequest::InventoryApply(request(node))).unwrap();
+        hub.node_state(at, "allocating", Some("north")).unwrap();
+        hub.node_state(at, "allocated", Some("north")).unwrap();
+    }
+    hub.ask(plan_request(&json!({}))).unwrap();
+    hub.deploy_coordinates("r1", 5, &json!({ "image": "nginx:1", "command": "serve" }));
+    let waiting = hub.instances().into_iter().find(|instance| instance.placements.is_empty()).unwrap();
+    let message = &waiting.operations[0].message;
+    assert!(message.contains("1 without a runtime for it"), "charts must be named by the plan: {message}");
+    hub.approve_all();
+    assert_eq!(hub.running(), 4);
+    let mut types: Vec<_> = hub
+        .devices
+        .documents
+        .values()
+        .map(|text| {
+            let document: Value = serde_json::from_str(text).unwrap();
+            document["spec"]["deploymentProfile"]["type"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    types.sort();
+    assert_eq!(types, ["compose", "kubernetes", "process", "simulated"]);
+    let changed = json!({ "item": { "node": { "site": "plant", "device": "n00000", "updateDomain": "d",
+        "totalResources": { "cores": 16, "memory": 64 }, "runtimes": ["compose"] } }, "expectedVersion": 2 });
+    let refused = hub.ask(PlansRequest::InventoryApply(request(changed))).unwrap_err();
+    assert!(refused.message.contains("relocate them first"), "{}", refused.message);
 }
