@@ -98,7 +98,7 @@ impl SignatureFormat {
     /// All formats.
     pub const ALL: [Self; 2] = [Self::Cosign, Self::OpenPgp];
 
-    /// What follows the name of the archive in the name of the signature.
+    /// The end of a signature's name, after the name of the archive.
     #[must_use]
     pub const fn ending(self) -> &'static str {
         match self {

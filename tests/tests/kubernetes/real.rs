@@ -185,7 +185,7 @@ fn with_definition() -> String {
 }
 
 #[tokio::test]
-async fn definitions_come_before_their_objects_and_owned_objects_end_with_their_owner() {
+async fn definitions_come_first_and_owned_objects_end_with_their_owner() {
     const LINE: &str = "/apis/acme.example/v1/namespaces/muster-line/lines/press";
     let Some(cluster) = RealCluster::start("definitions and owner references") else { return };
     let device = ClusterDevice::new(cluster.kubeconfig(), cluster.helm());
@@ -222,34 +222,47 @@ async fn definitions_come_before_their_objects_and_owned_objects_end_with_their_
     );
 }
 
-#[tokio::test]
-async fn a_throttling_api_server_delays_a_unit_of_many_objects_and_loses_none() {
-    const OBJECTS: usize = 1_000;
-    let Some(mut cluster) = RealCluster::start("a throttling API server") else { return };
-    cluster.kill_api();
-    cluster.start_api_with(&["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1"]);
-    let mut device = ClusterDevice::new(cluster.kubeconfig_of_agent(), cluster.helm());
-    let maps: Vec<_> = (0..OBJECTS).map(|nth| config_map(&format!("map-{nth}"), "a", "b")).collect();
-    let unit = manifests("line", &maps.join("---\n"), "120s");
-    device.start(&unit).await;
-    let since = Instant::now();
-    device.restart(false);
-    device.start(&unit).await;
-    println!("{OBJECTS} objects: adopted and healthy in {:.1?}", since.elapsed());
-    let list = cluster.get("/api/v1/namespaces/muster-line/configmaps?labelSelector=!x").unwrap();
-    let own = list["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|map| map["metadata"]["name"].as_str().unwrap().starts_with("map-"));
-    assert_eq!(own.count(), OBJECTS);
-    assert!(cluster.throttled() > 0, "the API server has refused requests");
-    device.remove(&unit).await;
-    assert!(cluster.get("/api/v1/namespaces/muster-line").is_none());
+/// A unit of so many ConfigMaps.
+fn maps(deployment: &str, count: usize) -> Unit {
+    let maps: Vec<_> = (0..count).map(|nth| config_map(&format!("map-{nth}"), "a", "b")).collect();
+    manifests(deployment, &maps.join("---\n"), "60s")
+}
+
+/// The ConfigMaps of such a unit in the cluster.
+fn found_maps(cluster: &RealCluster, namespace: &str) -> usize {
+    let list = cluster.get(&format!("/api/v1/namespaces/{namespace}/configmaps")).unwrap();
+    let names = list["items"].as_array().unwrap().iter().map(|map| map["metadata"]["name"].as_str().unwrap());
+    names.filter(|name| name.starts_with("map-")).count()
 }
 
 #[tokio::test]
-async fn a_hundred_releases_are_installed_adopted_by_another_agent_and_removed() {
+async fn a_throttling_api_server_delays_many_objects_and_loses_none() {
+    /// Objects of the unit that is timed, and of the one that is applied to the throttling API server.
+    const OBJECTS: [usize; 2] = [1_000, 100];
+    let Some(mut cluster) = RealCluster::start("a throttling API server") else { return };
+    let mut device = ClusterDevice::new(cluster.kubeconfig_of_agent(), cluster.helm());
+    let large = maps("line", OBJECTS[0]);
+    let since = Instant::now();
+    device.start(&large).await;
+    println!("{} objects: applied and healthy in {:.1?}", OBJECTS[0], since.elapsed());
+    assert_eq!(found_maps(&cluster, "muster-line"), OBJECTS[0]);
+    device.restart(false);
+    let since = Instant::now();
+    device.start(&large).await;
+    println!("{} objects: adopted and healthy in {:.1?}", OBJECTS[0], since.elapsed());
+
+    cluster.kill_api();
+    cluster.start_api_with(&["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1"]);
+    let throttled = maps("press", OBJECTS[1]);
+    device.start(&throttled).await;
+    assert_eq!(found_maps(&cluster, "muster-press"), OBJECTS[1]);
+    assert!(cluster.throttled() > 0, "the API server has refused requests");
+    device.remove(&throttled).await;
+    assert!(cluster.get("/api/v1/namespaces/muster-press").is_none());
+}
+
+#[tokio::test]
+async fn a_hundred_releases_are_adopted_by_another_agent_and_removed() {
     const RELEASES: usize = 100;
     /// Installations beside each other, as the reconciler has them.
     const BESIDE: usize = 8;

@@ -32,7 +32,7 @@ pub(super) struct FetchGuard {
     home: PathBuf,
 }
 
-/// What a transfer needs of its fetch: whether it shall go on, and where its progress is kept.
+/// The part of a fetch that its transfers use: the order to end, and the place of the progress.
 #[derive(Debug, Clone)]
 pub(super) struct FetchControl {
     /// Ends the transfer.

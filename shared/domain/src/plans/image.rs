@@ -90,7 +90,7 @@ pub(super) fn manifests(application: &PlanApplication, image: &Value, of: &Coord
     json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string()
 }
 
-/// What the container runs in place of the image's own program: the coordinates `command` and `args`, as for a process.
+/// The command and arguments that replace the image's own program: the coordinates `command` and `args`, as for a process.
 fn command(of: &Coordinates) -> Option<(Value, Value)> {
     let command = of.get("command").filter(|command| command.is_string())?;
     let args = of.get("args").filter(|args| args.is_array());

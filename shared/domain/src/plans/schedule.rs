@@ -42,7 +42,7 @@ pub struct Scheduler {
     nodes: u64,
 }
 
-/// What nodes are chosen for.
+/// The plan that nodes are chosen for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
     /// The plan.

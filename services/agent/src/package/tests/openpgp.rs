@@ -53,7 +53,7 @@ async fn placed(key: &str, answers: Vec<Answer>) -> (Result<(), String>, Vec<Str
 }
 
 #[tokio::test]
-async fn an_archive_that_gnupg_has_signed_needs_a_signature_by_the_components_key() {
+async fn an_archive_that_gnupg_signed_needs_the_components_key() {
     let signature = || Answer::Whole(SIGNATURE.as_bytes().to_vec());
     for (key, answer, words) in [
         (KEY, signature(), ""),

@@ -26,7 +26,10 @@ use super::kubeconfig::{ClusterAccess, Token};
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(30);
 /// Attempts at a request that the API server could not serve at once.
 const ATTEMPTS_MAX: u32 = 5;
-/// Delays between attempts; an answer may ask for a longer one (`Retry-After`), up to the maximum.
+/// The same while it answers that it has too many requests: it works, and its answer says when to come again.
+const THROTTLED_ATTEMPTS_MAX: u32 = 20;
+/// Delays between attempts, beyond the time that an answer asks for (`Retry-After`, up to the maximum): requests that were refused
+/// together do not come again together.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 /// Bytes of an answer. A page of objects is the largest.
@@ -120,6 +123,13 @@ impl ApiError {
         }
     }
 
+    const fn attempts_max(&self) -> u32 {
+        match self {
+            Self::Refused { code: TOO_MANY_REQUESTS, .. } => THROTTLED_ATTEMPTS_MAX,
+            _ => ATTEMPTS_MAX,
+        }
+    }
+
     const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } => *retry_after,
@@ -174,9 +184,9 @@ impl ApiClient {
             let limited = timeout(ATTEMPT_LIMIT, self.attempt(&call)).await;
             let late = || ApiError::Late { server: self.access.authority.clone(), limit: ATTEMPT_LIMIT };
             match limited.unwrap_or_else(|_| Err(late())) {
-                Err(error) if error.is_outage() && attempt < ATTEMPTS_MAX => {
+                Err(error) if error.is_outage() && attempt < error.attempts_max() => {
                     let asked = error.retry_after().unwrap_or_default().min(DELAY_MAX);
-                    sleep(delays.next(&mut rng).max(asked)).await;
+                    sleep(asked + delays.next(&mut rng)).await;
                     attempt += 1;
                 }
                 outcome => return outcome,
