@@ -86,16 +86,18 @@ fn deployment(root: &Node<'_>, level: &Level, found: &mut Findings) -> Option<De
         .and_then(|spec| spec.required("deploymentProfile", found))
         .and_then(|node| profile(&node, found));
     let parameters = spec.as_ref().and_then(|spec| parameters(spec, profile.as_ref(), found));
-    let described = described?;
+    let (described, profile) = (described?, profile?);
+    // Other runtimes have no use for them, and an agent of an older release refuses an entry that has them.
+    let is_packaged = profile.profile_type.is_packaged();
     Some(DesiredDeployment {
         id: id?,
         name: described.name,
         application_id: application_id?,
-        namespace: described.namespace,
-        labels: described.labels,
+        namespace: described.namespace.filter(|_| is_packaged),
+        labels: if is_packaged { described.labels } else { DeploymentLabels::new() },
         target_generation: Generation::FIRST,
         digest: Digest::of_bytes(b""),
-        profile: profile?,
+        profile,
         parameters: parameters?,
         stopped: stopped.unwrap_or_default(),
         restart: restart.unwrap_or_default(),
