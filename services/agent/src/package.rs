@@ -7,7 +7,7 @@
 //! HOME/package ◄── rename, the commit point ◄── HOME/package.new ◄── unpack within limits ◄┘
 //! ```
 //!
-//! A package that needs a [`signature`] is verified before it is unpacked. This module does not pull container images or run
+//! A package that needs a [`mod@signature`] is verified before it is unpacked. This module does not pull container images or run
 //! anything.
 
 mod cache;
