@@ -101,8 +101,8 @@ pub struct Unit {
     pub namespace: Option<Namespace>,
     /// Labels for what the runtime creates. Only components with packages have some.
     pub labels: DeploymentLabels,
-    /// Digest of the component's properties, its namespace and labels, and `environment`. A unit with the same digest keeps running when the
-    /// rest of its deployment changes.
+    /// Digest of the component's properties, `environment`, namespace and labels. A unit with the same digest keeps running when
+    /// the rest of its deployment changes.
     pub digest: Digest,
     /// The component's parsed properties.
     pub workload: Workload,
@@ -166,7 +166,8 @@ pub trait Runtime: Send + Sync + 'static {
         false
     }
 
-    /// Why a start of this unit takes its time, as a predicate of the component: `fetches its package: …`. None if nothing is known.
+    /// Why a start of this unit takes its time, as a predicate of the component (`fetches its package: …`); none if the runtime
+    /// does not know.
     fn start_progress(&self, _name: &UnitName) -> Option<String> {
         None
     }

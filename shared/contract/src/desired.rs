@@ -14,7 +14,7 @@ use crate::constraints::DeviceConstraints;
 use crate::decode::{Document, Violation};
 use crate::ids::{ComponentName, DeploymentId, Generation, Namespace};
 use crate::labels::{self, Labels};
-use crate::limits::{COMPONENTS_MAX, DEPLOYMENT_LABELS_MAX, DEPLOYMENTS_PER_DEVICE_MAX};
+use crate::limits::{COMPONENTS_MAX, DEPLOYMENT_LABELS_MAX, DEPLOYMENTS_PER_DEVICE_MAX, RUNTIMES_MAX};
 use crate::metadata::{self, DeploymentLabels};
 use crate::omit;
 use crate::requested_by::RequestedBy;
@@ -117,7 +117,7 @@ pub struct DesiredDeployment {
     pub namespace: Option<Namespace>,
     /// Margo's labels, which these runtimes put on what they create.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = DEPLOYMENT_LABELS_MAX))]
+    #[schemars(extend("maxProperties" = DEPLOYMENT_LABELS_MAX))]
     pub labels: DeploymentLabels,
     /// The generation at which this digest last changed.
     pub target_generation: Generation,
@@ -173,6 +173,10 @@ pub enum ProfileType {
 }
 
 impl ProfileType {
+    /// All types.
+    pub const ALL: [Self; RUNTIMES_MAX] =
+        [Self::Process, Self::Compose, Self::Helm, Self::Kubernetes, Self::Simulated];
+
     /// Its word on the wire: the newest draft's.
     pub const fn as_str(self) -> &'static str {
         match self {

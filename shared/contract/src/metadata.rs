@@ -10,6 +10,8 @@ pub type DeploymentLabels = BTreeMap<String, String>;
 /// The prefix of the labels that runtimes set themselves.
 const OWN_PREFIX: &str = "io.muster";
 
+const _: () = assert!(DEPLOYMENT_LABELS_MAX == 16, "the rule names it");
+
 /// Whether a deployment may have these labels.
 ///
 /// # Errors

@@ -36,7 +36,6 @@ pub use self::document::PlansDocument;
 pub use self::effects::Effect;
 pub use self::evidence::{PlacementEvidence, PlansEvidence};
 pub use self::read::PlansRead;
-pub use self::schedule::Scheduler;
 pub use self::state::PlansState;
 pub use self::usage::Usage;
 

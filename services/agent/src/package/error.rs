@@ -101,10 +101,14 @@ pub enum PackageError {
         source: io::Error,
     },
     /// An OpenPGP signature cannot be verified.
-    #[error(
-        "the OpenPGP signature of its package cannot be verified by `gpgv`: install it (Debian's package gpgv)"
-    )]
-    Gpgv(#[source] io::Error),
+    #[error("the OpenPGP signature of its package cannot be verified by the command gpgv{hint}")]
+    Gpgv {
+        /// The next step for a person.
+        hint: &'static str,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
     /// A package lacks a signature that it needs.
     #[error("its package at {address} is not signed by {whose}: {}", signatures(.count))]
     Signature {

@@ -19,8 +19,8 @@ use super::error::PackageError;
 const LIMIT: Duration = Duration::from_secs(120);
 const PROGRAM: &str = "gpgv";
 const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
-/// The first bit of every OpenPGP packet.
-const PACKET: u8 = 0x80;
+/// The bit that is set in the first byte of every OpenPGP packet.
+const PACKET_BIT: u8 = 0x80;
 /// The status line of a good signature by a key that has not expired.
 const GOOD: &str = "[GNUPG:] GOODSIG ";
 /// The folder, below that of a unit, with the files of one verification.
@@ -33,7 +33,7 @@ pub(super) struct OpenPgpKey(Vec<u8>);
 impl OpenPgpKey {
     /// Parses an exported key, armored or binary; none if it is no OpenPGP key.
     pub(super) fn parse(file: &[u8]) -> Option<Result<Self, &'static str>> {
-        if file.first().is_some_and(|first| first & PACKET != 0) && std::str::from_utf8(file).is_err() {
+        if file.first().is_some_and(|first| first & PACKET_BIT != 0) && std::str::from_utf8(file).is_err() {
             return Some(Ok(Self(file.to_vec())));
         }
         let text = std::str::from_utf8(file).ok().filter(|text| text.contains("BEGIN PGP"))?;
@@ -48,7 +48,7 @@ impl OpenPgpKey {
     /// Whether a signature over a file is by this key, which has not expired. Uses files below `home`.
     ///
     /// # Errors
-    /// `gpgv` is missing or does not end.
+    /// `gpgv` is missing or does not end, or its files cannot be written.
     pub(super) async fn verifies(
         &self,
         file: &Path,
@@ -59,21 +59,32 @@ impl OpenPgpKey {
         let verified = self.run(file, signature, &folder).await;
         // A folder that stays is replaced by the next verification, and removed with the unit.
         let _ = fs::remove_dir_all(&folder);
-        let output = verified.map_err(PackageError::Gpgv)?;
+        let output = verified?;
         Ok(output.status.success() && is_good(&output.stdout))
     }
 
-    async fn run(&self, file: &Path, signature: &[u8], folder: &Path) -> io::Result<Output> {
-        fs::create_dir_all(folder)?;
+    async fn run(&self, file: &Path, signature: &[u8], folder: &Path) -> Result<Output, PackageError> {
         let (keyring, beside) = (folder.join("keyring.gpg"), folder.join("signature"));
-        fs::write(&keyring, &self.0)?;
-        fs::write(&beside, signature)?;
+        let written = fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&keyring, &self.0))
+            .and_then(|()| fs::write(&beside, signature));
+        written.map_err(|source| PackageError::Write { path: folder.to_owned(), source })?;
         let mut command = Command::new(PROGRAM);
         // A device without a clock in its board is in the past when it starts.
         command.args(["--status-fd", "1", "--ignore-time-conflict", "--weak-digest", "SHA1", "--homedir"]);
         command.arg(folder).arg("--keyring").arg(&keyring).arg(&beside).arg(file);
         command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        timeout(LIMIT, command.output()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        let ended = timeout(LIMIT, command.output()).await;
+        let output = ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        output.map_err(|source| PackageError::Gpgv { hint: hint(&source), source })
+    }
+}
+
+/// The next step for a person whose device cannot run `gpgv`.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => ": install it on the device (Debian's package gpgv)",
+        _ => ": the next attempt verifies it again",
     }
 }
 

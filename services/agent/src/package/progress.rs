@@ -25,7 +25,7 @@ pub enum FetchProgress {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fetches(Arc<Mutex<BTreeMap<PathBuf, FetchProgress>>>);
 
-/// One fetch: its owner advances it, and its end removes it.
+/// A fetch that has begun. Dropping it ends it, and removes its progress.
 #[derive(Debug)]
 pub(super) struct FetchGuard {
     fetches: Fetches,

@@ -95,8 +95,9 @@ impl SignaturePolicy {
         if !self.device.is_empty() {
             let mut signer = None;
             for key in &self.device {
-                if signer.is_none() && is_by(key)? {
+                if is_by(key)? {
                     signer = Some(key);
+                    break;
                 }
             }
             lines.push(signed_line(signer.ok_or_else(|| missing("a key of this device (--package-key)"))?));

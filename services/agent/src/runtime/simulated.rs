@@ -1,5 +1,6 @@
 //! Simulates units of profile type `simulated` by their script: the duration of a start, the number of failing
-//! starts, the time of a crash. Runs nothing, and fetches its package as other runtimes do. Deterministic otherwise: it follows the script, tokio's time and the given clock.
+//! starts, the time of a crash. Runs nothing, but fetches packages. Otherwise deterministic: it follows the script,
+//! tokio's time and the given clock.
 //!
 //! The simulated units outlive the agent in a file (`state_file`), so a restarted agent finds them again, except
 //! those whose crash was due meanwhile. Waiting uses tokio's time; the clock only says how long a unit has been

@@ -10,7 +10,7 @@ use muster_contract::profile::{Gate, Package, Workload};
 use muster_contract::{DeploymentId, Namespace};
 use serde_json::{Map, Value, json};
 
-/// The namespace of every deployment, because the contract has none.
+/// The namespace of a deployment that names none: Margo requires one.
 const NAMESPACE: &str = "muster";
 /// Longest `applicationId`, in characters.
 const APPLICATION_ID_CHARS_MAX: usize = 200;

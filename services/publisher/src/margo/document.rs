@@ -178,13 +178,14 @@ fn application_id(node: &Node<'_>, found: &mut Findings) -> Option<String> {
     None
 }
 
-/// `metadata` without the annotations.
+/// The name, namespace and labels of `metadata`.
 struct Description {
     name: String,
     namespace: Option<Namespace>,
     labels: DeploymentLabels,
 }
 
+/// Reads and checks `metadata` without the annotations.
 fn describe(metadata: &Object<'_>, level: &Level, found: &mut Findings) -> Option<Description> {
     let namespace = metadata.optional("namespace").and_then(|node| node.parse::<Namespace>(found));
     let labels = labels(metadata, found);

@@ -1,5 +1,6 @@
-//! The content of an instance on a node: the deployment that the publisher is asked to apply. It depends on the plan, on the
-//! coordinates and on the instance's name, and not on the revision's id: a revision with the same coordinates restarts nothing.
+//! The content of an instance on a node: the deployment that the publisher is asked to apply. It depends on the plan, the
+//! coordinates, the runtimes of the node and the instance's name, and not on the revision's id: a revision with the same coordinates
+//! restarts nothing.
 
 use std::collections::BTreeMap;
 
@@ -56,12 +57,17 @@ fn profile_type(
     }
 }
 
-/// Whether a plan with these coordinates can run as a type.
+/// Whether a plan with these coordinates can run as a type: they name what the type runs, and break none of its rules.
 pub(super) fn fits(
     spec: &PlanSpec,
     coordinates: &BTreeMap<ComponentName, Coordinates>,
     runtime: ProfileType,
 ) -> bool {
+    names(spec, coordinates, runtime) && profile(spec, coordinates, runtime).is_ok()
+}
+
+/// Whether the plan is of a type, or each payload has a coordinate that the type runs.
+fn names(spec: &PlanSpec, coordinates: &BTreeMap<ComponentName, Coordinates>, runtime: ProfileType) -> bool {
     let keys: &[&str] = match runtime {
         _ if spec.profile.is_some() => return spec.profile == Some(runtime),
         ProfileType::Compose => &[IMAGE, COMPOSE_FILE],
@@ -84,11 +90,19 @@ pub fn content(
     coordinates: &BTreeMap<ComponentName, Coordinates>,
     runtimes: &[ProfileType],
 ) -> Result<Profile, ContentError> {
+    profile(spec, coordinates, profile_type(spec, coordinates, runtimes))
+}
+
+/// The profile of a type.
+fn profile(
+    spec: &PlanSpec,
+    coordinates: &BTreeMap<ComponentName, Coordinates>,
+    profile: ProfileType,
+) -> Result<Profile, ContentError> {
     let known = |name: &ComponentName| spec.applications.iter().any(|app| app.payload_name == *name);
     if let Some(name) = coordinates.keys().find(|name| !known(name)) {
         return Err(ContentError::Unknown(name.clone()));
     }
-    let profile = profile_type(spec, coordinates, runtimes);
     let component = |application: &PlanApplication| {
         let name = &application.payload_name;
         let of = coordinates.get(name).ok_or_else(|| ContentError::Missing(name.clone()))?;
@@ -228,6 +242,9 @@ mod tests {
             assert_eq!(on(&spec(None), runtimes).profile_type, runs, "{runtimes:?}");
         }
         assert_eq!(on(&spec(Some("compose")), &[Process]).profile_type, Compose, "the plan's own word");
+        let broken = serde_json::from_value(json!({ "main": { "image": "nginx:1", "command": 5 } })).unwrap();
+        let runs = content(&spec(None), &broken, &[Process, Compose]).unwrap().profile_type;
+        assert_eq!(runs, Compose, "what breaks a rule of a type does not fit it");
         let cluster = on(&spec(None), &[Kubernetes]);
         assert!(cluster.components[0].properties["manifests"].as_str().unwrap().contains("Deployment"));
     }

@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_contract::desired::ProfileType;
 use muster_contract::limits::PLANS_TEXT_BYTES_MAX;
 use muster_contract::plans::{
     Candidate, CapabilityMatcher, Comparator, Coordinates, DisruptionState, ExplainAnswer, InventoryState,
@@ -29,7 +30,7 @@ type Rank = (Reverse<u64>, u64, DeviceKey);
 
 /// Chooses nodes for several instances of one plan, one after another.
 #[derive(Debug)]
-pub struct Scheduler {
+pub(super) struct Scheduler {
     /// Instances of the plan, by update domain.
     domain_counts: BTreeMap<String, u64>,
     /// Candidates by update domain.
@@ -103,7 +104,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// The reason why there is none, in one sentence.
-    pub fn place(&mut self) -> Result<(DeviceKey, String), String> {
+    pub(super) fn place(&mut self) -> Result<(DeviceKey, String), String> {
         let Some((count, rank, domain)) = self.best.pop_first() else { return Err(self.refusal()) };
         let node = rank.2.clone();
         let free = self.free.remove(&node).unwrap_or_default();
@@ -144,8 +145,8 @@ const VOLUME: &str = "without enough storage";
 struct Rules<'a> {
     state: &'a PlansState,
     spec: &'a PlanSpec,
-    /// Those of the newest revision, if there is one.
-    coordinates: Option<&'a BTreeMap<ComponentName, Coordinates>>,
+    /// The types that the plan can run as, once it has a revision.
+    fitting: Option<Vec<ProfileType>>,
     needed: Resources,
     storage: BTreeMap<String, u64>,
     now: Timestamp,
@@ -154,7 +155,10 @@ struct Rules<'a> {
 impl<'a> Rules<'a> {
     fn new(state: &'a PlansState, wanted: Wanted<'a>, now: Timestamp) -> Self {
         let Wanted { spec, coordinates } = wanted;
-        Self { state, spec, coordinates, needed: spec.resources(), storage: storage(spec), now }
+        let fitting = coordinates.map(|coordinates| {
+            ProfileType::ALL.into_iter().filter(|runtime| fits(spec, coordinates, *runtime)).collect()
+        });
+        Self { state, spec, fitting, needed: spec.resources(), storage: storage(spec), now }
     }
 
     /// The first rule that rejects a node.
@@ -257,8 +261,8 @@ impl<'a> Rules<'a> {
     }
 
     fn runtime(&self, node: &Node, _: Option<&Usage>) -> Option<Rejection> {
-        let (runtimes, coordinates) = (&node.runtimes, self.coordinates?);
-        if runtimes.is_empty() || runtimes.iter().any(|runtime| fits(self.spec, coordinates, *runtime)) {
+        let (runtimes, fitting) = (&node.runtimes, self.fitting.as_ref()?);
+        if runtimes.is_empty() || runtimes.iter().any(|runtime| fitting.contains(runtime)) {
             return None;
         }
         let words: Vec<_> = runtimes.iter().map(|runtime| runtime.as_str()).collect();

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use muster_contract::canonical::Digest;
+use muster_contract::metadata::DeploymentLabels;
 use muster_contract::{DeviceKey, Namespace};
 use serde_norway::{Mapping, Value};
 
@@ -85,14 +86,12 @@ pub(super) fn labelled(resolved: &str, unit: &Unit) -> Result<String, ProjectErr
         (DIGEST_LABEL, unit.digest_prefix()),
         (SERVICES_LABEL, services.to_string()),
     ];
-    let chosen = unit.labels.iter().map(|(key, value)| (key.as_str(), value.clone()));
-    let labels: Vec<_> = chosen.chain(own).collect();
     // The network of services that name none.
     mapping(&mut file, "networks").entry("default".into()).or_insert(Value::Null);
     for section in ["services", "networks", "volumes"] {
         for (_, entry) in mapping(&mut file, section).iter_mut() {
             if !is_external(entry) {
-                label(entry, &labels);
+                label(entry, &unit.labels, &own);
             }
         }
     }
@@ -115,8 +114,9 @@ fn as_mapping(value: &mut Value) -> &mut Mapping {
     }
 }
 
-/// Adds labels, in either notation (`name: value`, or a list of `name=value`), over existing ones.
-fn label(entry: &mut Value, labels: &[(&str, String)]) {
+/// Adds labels to an entry, in either notation (`name: value`, or a list of `name=value`). Its own stay before those that the author
+/// of the deployment chose; ours replace any other.
+fn label(entry: &mut Value, chosen: &DeploymentLabels, ours: &[(&str, String)]) {
     let slot = as_mapping(entry).entry("labels".into()).or_insert(Value::Null);
     if let Value::Sequence(list) = slot {
         let pair = |item: &Value| {
@@ -127,7 +127,10 @@ fn label(entry: &mut Value, labels: &[(&str, String)]) {
         *slot = Value::Mapping(list.iter().map(pair).collect());
     }
     let slot = as_mapping(slot);
-    for (name, value) in labels {
+    for (name, value) in chosen {
+        slot.entry(name.as_str().into()).or_insert_with(|| value.as_str().into());
+    }
+    for (name, value) in ours {
         slot.insert((*name).into(), value.as_str().into());
     }
 }
@@ -151,7 +154,9 @@ mod tests {
             deployment: "line".parse().unwrap(),
             component: component.name.clone(),
             namespace: None,
-            labels: [("acme.example/line".to_owned(), "press".to_owned())].into(),
+            labels: [("acme.example/line", "press"), ("a", "chosen")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
             digest: Digest::of_bytes(b"x"),
             workload: Workload::of(ProfileType::Compose, &component).unwrap(),
             environment: Default::default(),

@@ -1,7 +1,7 @@
 //! The choice of nodes, rule by rule.
 
 use super::*;
-use crate::plans::schedule::Wanted;
+use crate::plans::schedule::{Scheduler, Wanted};
 
 fn place(hub: &Hub, extra: &Value) -> Result<DeviceKey, String> {
     let PlansRequest::PlanApply(apply) = plan_request(extra) else { panic!() };
