@@ -75,8 +75,8 @@ def read_to(fleet):
 
 
 async def read_until(js, fleet, ledger_seq):
-    """Reads the tail up to a sequence into the fold, and returns how many facts that were, without pulses. LEDGER discards pulses,
-    so the message of that sequence may be gone. Then reading ends at the next message, which is not folded, or at LEDGER's end."""
+    """Reads the tail up to a sequence into the fold, and returns how many facts that were, without pulses. LEDGER discards
+    pulses, so the message of that sequence may be gone. Then reading ends at the next one, which is not folded, or at the end."""
     if read_to(fleet) >= ledger_seq:
         return 0
     after = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=read_to(fleet) + 1)
