@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use muster_client::emco::{self, Asked};
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::desired::{Source, SourceKind};
+use muster_contract::limits::VIEW_ERRORS_MAX;
 use muster_contract::query::Output;
 use muster_contract::retry::RetrySummary;
 use muster_contract::status::{Axis, KStatus, Rollup, StatusAnswer, TargetStatus};
-use muster_contract::view::{DeploymentView, Freshness, Retried};
+use muster_contract::view::{DeploymentView, ErrorCount, Freshness, Retried};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_ctl::config::{DeprecatedType, Export, Names, StatusArgs};
 use muster_ctl::render::filtered;
@@ -314,6 +315,33 @@ fn a_resource_group_of_counts_alone() {
     let view: DeploymentView = example("DeploymentView.failing");
     let group = Group::of_counts(&tap(), &four(), Some(&view.errors), 3);
     golden("resource-group-counts", &group.within(usize::MAX, Spelling::Yaml));
+}
+
+/// Its size follows the codes of errors, which are bounded, and not the clusters.
+#[test]
+fn a_resource_group_of_counts_is_small_at_ten_thousand_clusters() {
+    const BYTES_MAX: usize = 8 * 1024;
+    let fleet = |clusters: u64, codes: usize| {
+        let mut answer = StatusAnswer { targets: Vec::new(), ..four() };
+        answer.rollup.targets = clusters;
+        answer.rollup.kstatus =
+            BTreeMap::from([(KStatus::Failed, clusters / 4), (KStatus::Current, 3 * clusters / 4)]);
+        let view: DeploymentView = example("DeploymentView.failing");
+        let error =
+            |nth| ErrorCount { code: format!("Code{nth:03}"), count: clusters / 8, ..view.errors[0].clone() };
+        let errors: Vec<_> = (0..codes).map(error).collect();
+        Group::of_counts(&tap(), &answer, Some(&errors), 0).within(usize::MAX, Spelling::Yaml)
+    };
+    let (few, many) = (fleet(4, VIEW_ERRORS_MAX), fleet(10_000, VIEW_ERRORS_MAX));
+    assert!(many.len() <= BYTES_MAX, "{} bytes: {many}", many.len());
+    assert!(many.contains("all 10000 subgroups"), "{many}");
+    let digits = 3 * (VIEW_ERRORS_MAX * 2 + 8);
+    assert!(
+        many.len() <= few.len() + digits,
+        "{} bytes for 4 clusters, {} for 10,000",
+        few.len(),
+        many.len()
+    );
 }
 
 /// Errors are counted of a whole deployment. Of a part they are left out, and that is said where something failed.

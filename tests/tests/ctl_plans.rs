@@ -26,7 +26,7 @@ const SWITCH: &str = "UPDATE_GOLDEN";
 const REMEDY: &str = "UPDATE_GOLDEN=1 cargo test -p muster-tests --test ctl_plans";
 
 /// Endpoints of the planner that the commands ask.
-const ENDPOINTS: [&str; 18] = [
+const ENDPOINTS: [&str; 19] = [
     "plan-apply",
     "plan-delete",
     "plan-get",
@@ -45,6 +45,7 @@ const ENDPOINTS: [&str; 18] = [
     "inventory-list",
     "inventory-state",
     "inventory-disruption",
+    "change-list",
 ];
 
 const PLANS: &str = "\
@@ -126,8 +127,15 @@ impl Played {
     /// The requests since the last time that changed something.
     fn changes(&self) -> Vec<(String, Value)> {
         let asked = std::mem::take(&mut *self.asked.lock().unwrap());
-        let reads =
-            ["plan-get", "plan-list", "plan-explain", "instance-list", "operation-list", "inventory-list"];
+        let reads = [
+            "plan-get",
+            "plan-list",
+            "plan-explain",
+            "instance-list",
+            "operation-list",
+            "inventory-list",
+            "change-list",
+        ];
         asked.into_iter().filter(|(verb, _)| !reads.contains(&verb.as_str())).collect()
     }
 }
@@ -165,6 +173,8 @@ fn answer(endpoint: &str, request: &Value) -> Result<Bytes, Fault> {
             status.as_object_mut().unwrap().remove("git");
             status
         }
+        "change-list" if request["after"] == 45 => json!({ "changes": [], "readTo": 45 }),
+        "change-list" => example("PlansChangesAnswer.two"),
         "operation-request" | "operation-approve" | "operation-reject" => {
             example("Instance.pending-approval")
         }
@@ -403,6 +413,41 @@ async fn clusters_capabilities_and_disruptions_have_commands() {
         let said = played.muster(&format!("{line} --format json")).await;
         assert!(serde_json::from_str::<Value>(&said.out).is_ok(), "{line}: {said:?}");
     }
+}
+
+#[tokio::test]
+async fn the_history_of_a_plan_names_each_change_its_time_and_its_requester() {
+    let played = Played::start().await;
+    let said = played.muster("plan history web").await;
+    golden("plan-history", &said.out);
+    assert_eq!(
+        asked_subjects(&played),
+        vec![json!(["muster.plan.web", "muster.instance.web.*"]); 2],
+        "page after page"
+    );
+    let said = played.muster("plan history --node plant7/press-4 --format json --after 41").await;
+    let lines: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        lines,
+        example::<Value>("PlansChangesAnswer.two")["changes"].as_array().unwrap()[..],
+        "{said:?}"
+    );
+    assert_eq!(asked_subjects(&played)[0], json!(["muster.inventory.node.plant7.press-4"]));
+    played.muster("plan history web --instance Web-DW5PKpHDi1em1D8sGwqejQ").await;
+    let of_one = json!(["muster.instance.web.web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d"]);
+    assert_eq!(asked_subjects(&played).last(), Some(&of_one));
+    let said = played.muster("plan history web --node plant7/press-4").await;
+    assert_eq!(said.code, 2, "{said:?}");
+}
+
+/// The subjects of the questions about changes since the last time.
+fn asked_subjects(played: &Played) -> Vec<Value> {
+    let asked = std::mem::take(&mut *played.asked.lock().unwrap());
+    asked
+        .into_iter()
+        .filter(|(verb, _)| verb == "change-list")
+        .map(|(_, question)| question["subject"].clone())
+        .collect()
 }
 
 #[tokio::test]

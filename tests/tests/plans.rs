@@ -149,6 +149,65 @@ async fn an_instance_is_stopped_and_restarted_on_its_node() {
     }
 }
 
+/// The changes after a sequence, two a page, and the sequence up to which they were read.
+async fn changes(system: &System, subjects: &[&str], mut after: u64) -> (Vec<Value>, u64) {
+    let mut found = Vec::new();
+    loop {
+        let question = json!({ "subject": subjects, "after": after, "limit": 2 });
+        let page = change(system, "change-list", question).await;
+        let more = page["changes"].as_array().unwrap();
+        assert!(more.len() <= 2, "{page}");
+        found.extend(more.iter().cloned());
+        let Some(next) = page["next"].as_u64() else { return (found, page["readTo"].as_u64().unwrap()) };
+        after = next;
+    }
+}
+
+fn versions(changes: &[Value], kind: &str) -> Vec<u64> {
+    let of_kind = changes.iter().filter(|change| change["document"]["kind"] == kind);
+    of_kind.map(|change| change["document"]["version"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_follower_of_plans_gets_each_change_once_also_over_a_killed_planner() {
+    const OF_WEB: [&str; 2] = ["muster.plan.web", "muster.instance.web.*"];
+    let (mut system, _) = with_nodes(4).await;
+    change(&system, "plan-apply", plan()).await;
+    deploy(&system, "r1", 1, "1").await;
+    approve(&system, &["CREATE"]).await;
+    revision(&system, "r1", "completed").await;
+    let (first, read_to) = changes(&system, &OF_WEB, 0).await;
+    assert!(first.is_sorted_by_key(|change| change["seq"].as_u64()), "{first:?}");
+    assert_eq!(versions(&first, "Plan"), [0, 1, 2, 3]);
+    let of_instance = versions(&first, "Instance");
+    assert_eq!(of_instance, (0..of_instance.len() as u64).collect::<Vec<_>>());
+    assert_eq!(first.last().unwrap()["document"]["revisions"][0]["state"], "completed");
+    let (nodes, _) = changes(&system, &["muster.inventory.node.plant7.press-1"], 0).await;
+    assert_eq!(versions(&nodes, "Node").len(), nodes.len());
+    let (all, end) = changes(&system, &[], 0).await;
+    assert!(end == read_to && all.len() > first.len() + nodes.len(), "{}", all.len());
+
+    system.kill(PLANNER).await;
+    system.start_again(PLANNER);
+    change(&system, "plan-state", json!({ "plan": "web", "state": "inactive" })).await;
+    let (next, end) = changes(&system, &OF_WEB, read_to).await;
+    assert_eq!((versions(&next, "Plan"), next.len()), (vec![4], 1), "{next:?}");
+    assert_eq!(changes(&system, &OF_WEB, end).await, (Vec::new(), end), "once");
+    let said = system.muster(&["plan", "history", "web"]).await;
+    let lines = String::from_utf8(said.stdout).unwrap();
+    assert_eq!(lines.lines().count(), first.len() + 1, "{lines}");
+
+    for (question, words) in [
+        (json!({ "after": end + 1 }), "is beyond the end of PLANS"),
+        (json!({ "subject": ["muster.desired.a.b"] }), "is no subject of PLANS"),
+        (json!({ "subject": ["muster.plan.*", "muster.plan.web"] }), "overlap"),
+    ] {
+        let refused = ask(&system, "change-list", &question).await;
+        let message = refused["error"]["message"].as_str().unwrap_or_default();
+        assert!(refused["error"]["code"] == "badRequest" && message.contains(words), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn a_plan_that_fits_nowhere_and_an_expired_operation_name_the_reason() {
     let (system, devices) = with_nodes(1).await;

@@ -11,6 +11,7 @@ mod history;
 mod inventory;
 mod login;
 mod packages;
+mod plan_history;
 mod plans;
 mod quarantine;
 mod rollout;
@@ -48,6 +49,7 @@ pub use inventory::{
 };
 pub use login::LoginArgs;
 pub use packages::PackageCommand;
+pub use plan_history::PlanHistoryArgs;
 pub use plans::{
     InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, OperateArgs, OperationCommand,
     OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, RollbackArgs, VerdictArgs,

@@ -4,6 +4,7 @@
 //! if a person is at the terminal, unless `--yes` is given.
 
 mod choose;
+mod history;
 mod instances;
 mod inventory;
 mod manifest;
@@ -63,6 +64,7 @@ pub async fn plan(session: &mut Session<'_>, command: PlanCommand) -> Result<boo
         PlanCommand::Activate(args) => state(session, args, PlanState::Active).await,
         PlanCommand::Deactivate(args) => state(session, args, PlanState::Inactive).await,
         PlanCommand::Delete(args) => delete(session, args).await,
+        PlanCommand::History(args) => history::run(session, args).await.map(|()| true),
     }
 }
 

@@ -4,6 +4,7 @@
 //! muster.planner.* ─► responder ─┐                        ┌─► log ─► PLANS (one append at a time, for its last sequence)
 //! PLANS ──► log ─────────────────┼─► keeper ─► domain::plans
 //! LEDGER ─► ledger ─► evidence ──┘                        └─► orders ─► muster.publisher.{apply, remove}
+//! PLANS ──► history ─► answers of change-list
 //! ```
 //!
 //! The append to PLANS is the commit point of each decision. A planner that dies at any step repeats nothing that has an effect: the
@@ -11,6 +12,7 @@
 //! order unless it has read the ends of LEDGER and of PLANS lately. The rules are in `muster_domain::plans`.
 
 mod call;
+mod history;
 mod keeper;
 mod ledger_evidence;
 mod log;

@@ -8,6 +8,8 @@ use std::time::Duration;
 pub const LABELS_MAX: usize = 16;
 /// Types that the agent of a node runs.
 pub const RUNTIMES_MAX: usize = 5;
+/// Subjects that a question about changes of PLANS may name.
+pub const PLANS_SUBJECTS_MAX: usize = 16;
 /// Labels that the author of a deployment gives it.
 pub const DEPLOYMENT_LABELS_MAX: usize = 16;
 /// Characters of the DNS name before the `/` in the key of such a label.

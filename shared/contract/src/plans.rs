@@ -12,11 +12,12 @@ mod inventory;
 mod operation;
 mod plan;
 mod requests;
+mod start_order;
 
 pub use self::answers::{
     Candidate, ExplainAnswer, InstanceStatus, InstancesAnswer, InventoryAnswer, NodeStatus, OperationCounts,
     OperationStatus, OperationsAnswer, PlacementStatus, PlanAnswer, PlanSummary, PlannerErrorBody,
-    PlannerErrorReply, PlansAnswer, RejectedNode, RuntimeState,
+    PlannerErrorReply, PlansAnswer, PlansChangesAnswer, RejectedNode, RuntimeState, StoredPlansChange,
 };
 pub use self::change::PlansChange;
 pub use self::instance::{Instance, InstanceState, Placement};
@@ -33,7 +34,7 @@ pub use self::requests::{
     InventoryDeleteRequest, InventoryItem, InventoryKind, InventoryName, InventoryQuery,
     InventoryStateRequest, NodeSpec, OperationRequest, OperationVerdictRequest, OperationsQuery,
     PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanQuery, PlanRollbackRequest, PlanStateRequest,
-    PlansQuery, RevisionStateRequest, RevisionVerb,
+    PlansChangesQuery, PlansQuery, RevisionStateRequest, RevisionVerb,
 };
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::ids::{
     DeploymentId, DeviceKey, LabelError, LabelKey, LabelValue, SiteId, SubscriptionName, ViewName,
 };
 
-pub use self::plans::PlansSubject;
+pub use self::plans::{PlansSubject, check_filters};
 
 /// Names of the streams and the bucket.
 pub mod stream {

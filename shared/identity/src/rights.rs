@@ -276,13 +276,14 @@ const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
 /// Requests to the planner.
 const PLANS_REQUESTS: &str = "muster.planner.*";
 /// Requests to the planner that change nothing.
-const READ_PLANS: [&str; 6] = [
+const READ_PLANS: [&str; 7] = [
     "muster.planner.plan-get",
     "muster.planner.plan-list",
     "muster.planner.plan-explain",
     "muster.planner.instance-list",
     "muster.planner.operation-list",
     "muster.planner.inventory-list",
+    "muster.planner.change-list",
 ];
 /// Approving and rejecting operations and waves. The publisher refuses other decisions of an approver.
 const APPROVE: [&str; 3] =

@@ -44,7 +44,7 @@ impl RealCluster {
     /// It does not start.
     pub fn start(test: &str) -> Option<Self> {
         let Some(programs) = programs() else {
-            not_run(test, "only `make kubernetes` runs it, which builds Debian's Kubernetes first");
+            not_run(test, "this machine has no API server: `make kubernetes` builds one once, and runs it");
             return None;
         };
         let (dir, ports) =

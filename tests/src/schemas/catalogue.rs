@@ -29,7 +29,7 @@ use muster_contract::plans::{
     InventoryAnswer, InventoryApplyRequest, InventoryDeleteRequest, InventoryQuery, InventoryStateRequest,
     Node, OperationRequest, OperationVerdictRequest, OperationsAnswer, OperationsQuery, Plan, PlanAnswer,
     PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanQuery, PlanRollbackRequest, PlanStateRequest,
-    PlannerErrorReply, PlansAnswer, PlansQuery, RevisionStateRequest,
+    PlannerErrorReply, PlansAnswer, PlansChangesAnswer, PlansChangesQuery, PlansQuery, RevisionStateRequest,
 };
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
@@ -172,7 +172,7 @@ pub const FEDERATION: [Shape; 3] =
     [document::<HubList>(), request::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
 
 /// Plans, instances and the inventory: documents, then requests and answers of the planner.
-pub const PLANS: [Shape; 28] = [
+pub const PLANS: [Shape; 30] = [
     document::<Plan>(),
     document::<Instance>(),
     document::<Node>(),
@@ -194,11 +194,13 @@ pub const PLANS: [Shape; 28] = [
     request::<PlansQuery>("PlansQuery"),
     request::<InstancesQuery>("InstancesQuery"),
     request::<OperationsQuery>("OperationsQuery"),
+    request::<PlansChangesQuery>("PlansChangesQuery"),
     request::<InventoryQuery>("InventoryQuery"),
     message::<PlanAnswer>("PlanAnswer"),
     message::<PlansAnswer>("PlansAnswer"),
     message::<InstancesAnswer>("InstancesAnswer"),
     message::<OperationsAnswer>("OperationsAnswer"),
+    message::<PlansChangesAnswer>("PlansChangesAnswer"),
     message::<InventoryAnswer>("InventoryAnswer"),
     message::<ExplainAnswer>("ExplainAnswer"),
 ];

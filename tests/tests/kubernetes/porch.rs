@@ -9,6 +9,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::view::Verdict;
 use muster_simulator::child::Spec;
 use muster_simulator::repository::write_devices;
+use muster_tests::hostile::memory::resident_bytes;
 use muster_tests::kubernetes::charts::{config_map, deployment};
 use muster_tests::kubernetes::real::{RealCluster, running};
 use muster_tests::oci::packed;
@@ -17,16 +18,22 @@ use muster_tests::system::{System, program};
 use serde_json::Value;
 
 const NAMESPACE: &str = "margo-apps";
+/// ConfigMaps of a revision; beside them there is a Deployment.
+const SETTINGS: usize = 999;
+/// Resident memory of an agent that runs one revision.
+const IDLE_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
 /// A rendered revision: a Kptfile, objects, and one that is for kpt's functions alone.
 fn revision(image: &str) -> Vec<u8> {
     let context = config_map("kptfile.kpt.dev", "name", "web")
         .replace("metadata:\n", "metadata:\n  annotations: {config.kubernetes.io/local-config: \"true\"}\n");
+    let settings: Vec<_> =
+        (0..SETTINGS).map(|nth| config_map(&format!("settings-{nth}"), "line", "press")).collect();
     packed(&[
         ("web/Kptfile", "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata: {name: web}\n"),
         ("web/package-context.yaml", &context),
         ("web/web.yaml", &deployment("web", "1", image)),
-        ("web/settings.yaml", &config_map("settings", "line", "press")),
+        ("web/settings.yaml", &settings.join("---\n")),
     ])
 }
 
@@ -47,6 +54,10 @@ async fn publish(system: &System, image: &str) {
     );
     system.repository.write("fleet/web.yaml", &text).unwrap();
     system.repository.commit(image).await.unwrap();
+}
+
+fn agent_of(device: &DeviceKey) -> String {
+    format!("agent-of-{}", device.device)
 }
 
 /// `muster status web --format resourcegroup-json` and further arguments.
@@ -89,8 +100,7 @@ async fn a_rendered_package_reaches_clusters_and_its_status_comes_back() {
             cluster.helm().display(),
         );
         let args = args.split_whitespace().map(str::to_owned).collect();
-        let name = format!("agent-of-{}", device.device);
-        system.start_own(Spec { name, program: program("muster-agent-kubernetes"), args });
+        system.start_own(Spec { name: agent_of(device), program: program("muster-agent-kubernetes"), args });
     }
     write_devices(&system.repository, &devices).unwrap();
     publish(&system, "web:1").await;
@@ -109,14 +119,17 @@ async fn a_rendered_package_reaches_clusters_and_its_status_comes_back() {
         for (device, cluster) in devices.iter().zip([&first, &second]) {
             let path = device.to_string();
             assert!(is_current(&group(&system, &["--device", &path]).await), "{path}");
-            let maps = cluster.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/settings")).unwrap();
+            let maps = cluster.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/settings-0")).unwrap();
             assert_eq!(maps["metadata"]["labels"]["acme.example/line"], "press");
             let context = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/kptfile.kpt.dev");
             assert!(cluster.get(&context).is_none(), "local configuration is for kpt alone");
             let groups = cluster
                 .get(&format!("/apis/kpt.dev/v1alpha1/namespaces/{NAMESPACE}/resourcegroups"))
                 .unwrap();
-            assert_eq!(groups["items"][0]["spec"]["resources"].as_array().unwrap().len(), 2, "{groups}");
+            assert_eq!(groups["items"][0]["spec"]["resources"].as_array().unwrap().len(), SETTINGS + 1);
+            let memory = resident_bytes(system.pid(&agent_of(device)).unwrap());
+            println!("{path}: {} objects: {} KiB resident", SETTINGS + 1, memory / 1024);
+            assert!((1..=IDLE_BYTES_MAX).contains(&memory), "{memory} bytes");
         }
         let whole = group(&system, &["--aggregate-only"]).await;
         assert!(is_current(&whole) && whole["spec"]["subgroups"].is_null(), "{whole}");

@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use muster_contract::plans::{OperationState, OperationType, PlanState};
 use muster_contract::{ComponentName, DeploymentId, PlanName, RevisionId, Timestamp, WaveName};
 
+use super::plan_history::{self, PlanHistoryArgs};
 use super::{DeviceArg, time};
 
 pub(super) const PLAN_EXAMPLES: &str = "\
@@ -24,6 +25,7 @@ Examples:
   muster plan approve web --all --yes    approve all of them
   muster plan operate web --relocate     move an instance to another node
   muster plan rollback web --to web-1 -D web-3   deploy again, as web-3, what web-1 ran
+  muster plan history web                what was changed, when and by whom
   muster plan cancel web -D web-2        end a deployment that has not ended
   muster plan delete web
 
@@ -89,6 +91,9 @@ pub enum PlanCommand {
     Deactivate(PlanStateArgs),
     /// Delete a plan that has no instances
     Delete(PlanStateArgs),
+    /// Show what was changed of plans, instances and the inventory, when and by whom
+    #[command(after_long_help = plan_history::EXAMPLES)]
+    History(PlanHistoryArgs),
 }
 
 /// `muster instance`

@@ -95,7 +95,7 @@ async fn add(
 }
 
 /// The only instance that a query selects, or the one that the person picks.
-async fn one(
+pub(super) async fn one(
     session: &mut Session<'_>,
     query: &InstancesQuery,
     what: &str,

@@ -1,6 +1,7 @@
 //! Plans, instances and operations, in tables with MRDS's columns. Each ends with the number of its rows.
 
 mod detail;
+mod history;
 
 use anstyle::Style;
 use muster_contract::plans::{
@@ -16,6 +17,7 @@ use super::frame::Frame;
 use super::table::{Cell, Table};
 
 pub use self::detail::{instance, show};
+pub use self::history::history_line;
 
 /// The intent of an operation that a person requested, as MRDS has it.
 const PERSON: &str = "User";

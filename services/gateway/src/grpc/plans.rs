@@ -73,6 +73,8 @@ fn application(at: usize, of: messages::Application) -> Result<PlanApplication, 
     Ok(PlanApplication {
         payload_name: parsed(&format!("{path}.payload_name"), &of.payload_name)?,
         resources: Resources { cores: u64::from(resources.cores), memory: u64::from(resources.memory) },
+        // MRDS has no order of applications.
+        after: Vec::new(),
         ports: of.ports.into_iter().map(port).collect::<Result<_, Status>>()?,
         persistent_volumes: of.persistent_volumes.into_iter().map(volume).collect(),
     })

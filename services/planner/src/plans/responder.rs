@@ -14,9 +14,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::call::{PlansCall, PlansQuestion};
+use super::history::PlansHistory;
 
 /// The endpoints.
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 21] = [
     "plan-apply",
     "plan-delete",
     "plan-state",
@@ -37,7 +38,10 @@ const VERBS: [&str; 20] = [
     "inventory-disruption",
     "inventory-list",
     "inventory-delete",
+    CHANGES,
 ];
+/// The endpoint of PLANS' changes, which are read from the stream; the keeper answers all others.
+const CHANGES: &str = "change-list";
 /// Longest message in an error header; the body has all of it.
 const HEADER_CHARS_MAX: usize = 200;
 
@@ -45,12 +49,13 @@ const HEADER_CHARS_MAX: usize = 200;
 #[derive(Debug, Clone)]
 pub(crate) struct PlansResponder {
     calls: mpsc::Sender<PlansCall>,
+    history: PlansHistory,
 }
 
 impl PlansResponder {
-    /// A responder that passes requests to a keeper.
-    pub(crate) const fn new(calls: mpsc::Sender<PlansCall>) -> Self {
-        Self { calls }
+    /// A responder that passes requests to a keeper, and questions about changes to the history.
+    pub(crate) const fn new(calls: mpsc::Sender<PlansCall>, history: PlansHistory) -> Self {
+        Self { calls, history }
     }
 
     /// Answers requests until `stop`.
@@ -64,6 +69,10 @@ impl PlansResponder {
     /// # Errors
     /// The refusal, with its body.
     pub(crate) async fn answer(self, call: Call) -> Result<Bytes, Fault> {
+        if call.endpoint == CHANGES {
+            let query = read_or_default(&call.payload).map_err(|error| fault(error.into()))?;
+            return self.history.answer(&query).await.map(Bytes::from).map_err(fault);
+        }
         let question = parse(&call).map_err(fault)?;
         let (reply, answer) = oneshot::channel();
         let sent = self.calls.send(PlansCall { question, reply }).await;

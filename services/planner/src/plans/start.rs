@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::history::PlansHistory;
 use super::keeper::{HEALTH_PART, PlansKeeper};
 use super::log::BusLog;
 use super::responder::PlansResponder;
@@ -107,7 +108,7 @@ fn keep(
     .with_health(supervisor.health());
     let stop = || supervisor.token(Stage::Intake);
     supervisor.spawn(Stage::Intake, "plans", keeper.run(waiting, read, stop()));
-    let responder = PlansResponder::new(calls);
+    let responder = PlansResponder::new(calls, PlansHistory::new(bus.clone()));
     supervisor.spawn(Stage::Intake, "requests about plans", responder.serve(bus, offered, stop()));
 }
 

@@ -160,6 +160,29 @@ pub struct OperationStatus {
     pub operation: Operation,
 }
 
+/// Answer of `muster.planner.change-list`: ordered by sequence.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlansChangesAnswer {
+    /// The changes that PLANS still has: the newest 64 of each document. `version` shows which are missing.
+    pub changes: Vec<StoredPlansChange>,
+    /// There is more: ask again with this as `after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+    /// The sequence up to which PLANS was read. A later question for what is new has it as `after`.
+    pub read_to: u64,
+}
+
+/// A message of PLANS.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StoredPlansChange {
+    /// Its sequence.
+    pub seq: u64,
+    /// The document after the change: a Plan, Instance, Node, Cluster or Capability, by its `kind`. Its `change` says what was
+    /// changed, when and by whom.
+    pub document: serde_json::Map<String, serde_json::Value>,
+}
+
 /// Answer of `muster.planner.inventory-list`: the entries of one kind, ordered by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InventoryAnswer {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::change::PlansChange;
 use super::checks::{check_length, check_text};
 use super::inventory::Resources;
+use super::start_order::start_order;
 use crate::decode::{Document, Violation};
 use crate::desired::ProfileType;
 use crate::duration_text;
@@ -106,6 +107,10 @@ pub struct PlanApplication {
     pub payload_name: ComponentName,
     /// The resources that it takes.
     pub resources: Resources,
+    /// The applications of the instance that are ready before it starts, and are removed after it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = PLAN_APPLICATIONS_MAX))]
+    pub after: Vec<ComponentName>,
     /// Its ports. A node gives each port and protocol once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = PORTS_MAX))]
@@ -323,8 +328,15 @@ impl PlanSpec {
             }
             application.check().map_err(|broken| broken.within(path))?;
         }
+        start_order(&self.applications)?;
         self.check_ports()?;
         self.check_matchers()
+    }
+
+    /// The applications in the order in which an instance starts them.
+    pub fn start_order(&self) -> Vec<&PlanApplication> {
+        // A plan whose order breaks a rule is refused before it is recorded.
+        start_order(&self.applications).unwrap_or_else(|_| self.applications.iter().collect())
     }
 
     fn check_ports(&self) -> Result<(), Violation> {
@@ -362,6 +374,7 @@ impl PlanSpec {
 impl PlanApplication {
     fn check(&self) -> Result<(), Violation> {
         self.resources.check("resources")?;
+        check_length("after", self.after.len(), PLAN_APPLICATIONS_MAX)?;
         check_length("ports", self.ports.len(), PORTS_MAX)?;
         check_length("persistentVolumes", self.persistent_volumes.len(), PORTS_MAX)?;
         for (at, port) in self.ports.iter().enumerate() {

@@ -14,7 +14,7 @@ use crate::desired::ProfileType;
 use crate::ids::{
     CapabilityName, ClusterName, ComponentName, DeviceKey, InstanceName, OperationId, PlanName, RevisionId,
 };
-use crate::limits::RUNTIMES_MAX;
+use crate::limits::{PLANS_SUBJECTS_MAX, RUNTIMES_MAX};
 
 /// Declares a request that changes one document, with the fields that all of them have.
 macro_rules! change {
@@ -364,6 +364,22 @@ pub struct OperationsQuery {
     /// Operations after this one: `next` of the page before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+}
+
+/// Request of `muster.planner.change-list`. Asking again with `after` follows PLANS: every change comes once, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PlansChangesQuery {
+    /// Subjects of PLANS, also with the wildcards `*` and `>`. No two may overlap. Absent: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = PLANS_SUBJECTS_MAX))]
+    pub subject: Vec<String>,
+    /// Most changes wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Changes after this sequence of PLANS: `next` of the page before, or `readTo` of the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
 }
 
 /// Request of `muster.planner.inventory-list`. Filters of different fields must all hold.

@@ -116,7 +116,7 @@ fn profile(
             }),
         }
     };
-    let components = spec.applications.iter().map(component);
+    let components = spec.start_order().into_iter().map(component);
     let components = components.collect::<Result<Vec<_>, _>>()?;
     Ok(Profile { profile_type: profile, components, device_constraints: None })
 }
@@ -247,6 +247,22 @@ mod tests {
         assert_eq!(runs, Compose, "what breaks a rule of a type does not fit it");
         let cluster = on(&spec(None), &[Kubernetes]);
         assert!(cluster.components[0].properties["manifests"].as_str().unwrap().contains("Deployment"));
+    }
+
+    #[test]
+    fn components_are_in_the_order_in_which_the_plan_starts_them() {
+        let mut spec = spec(Some("simulated"));
+        spec.applications[0].after = vec!["db".parse().unwrap()];
+        let db = PlanApplication {
+            payload_name: "db".parse().unwrap(),
+            after: Vec::new(),
+            ..spec.applications[0].clone()
+        };
+        spec.applications.push(db);
+        let coordinates = serde_json::from_value(json!({ "main": {}, "db": {} })).unwrap();
+        let components = content(&spec, &coordinates, &[]).unwrap().components;
+        let names: Vec<_> = components.iter().map(|component| component.name.as_str()).collect();
+        assert_eq!(names, ["db", "main"]);
     }
 
     #[test]

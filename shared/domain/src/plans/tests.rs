@@ -1,6 +1,7 @@
 //! The rules of plans on a simulated hub: a log with compare-and-set, devices that carry out orders, and persons who approve.
 
 mod inventory;
+mod lifecycle;
 mod racing;
 mod revisions;
 mod rollback;
@@ -247,6 +248,12 @@ impl Hub {
     fn revision_state(&self, id: &str) -> RevisionState {
         let plan = self.state.plan(&plan_name()).unwrap();
         plan.revision(&id.parse().unwrap()).unwrap().state
+    }
+
+    /// The digest of what the instances of a revision run.
+    fn digest_of(&self, revision: &str) -> Digest {
+        let plan = self.state.plan(&plan_name()).unwrap();
+        super::advance::digest(plan, &revision.parse().unwrap(), &[]).unwrap()
     }
 
     fn instances(&self) -> Vec<Instance> {

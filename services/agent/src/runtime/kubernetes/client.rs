@@ -38,8 +38,8 @@ const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub(super) const PAGE_OBJECTS: usize = 500;
 /// Characters of an answer without a `Status` that an error quotes.
 const QUOTED_CHARS_MAX: usize = 200;
-/// Connections kept for further requests.
-const IDLE_MAX: usize = 4;
+/// Requests of one task that may be under way at once, and connections kept for further requests: a new one costs a handshake of TLS.
+pub(super) const CONCURRENT_MAX: usize = 8;
 
 /// The status code of a missing object or kind.
 pub(super) const NOT_FOUND: u16 = 404;
@@ -297,7 +297,7 @@ impl ApiClient {
 
     fn push_idle(&self, sender: Sender) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_MAX {
+        if idle.len() < CONCURRENT_MAX {
             idle.push(sender);
         }
     }

@@ -11,15 +11,13 @@ use futures_util::stream::{FuturesUnordered, TryStreamExt as _};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::client::{ApiError, JSON, METADATA};
+use super::client::{ApiError, CONCURRENT_MAX, JSON, METADATA};
 use super::cluster::{ClusterError, ClusterView, group_path};
 use super::discovery::{DiscoveryError, Resource};
 use super::group::{self, Group, Member, OWNER_ANNOTATION};
 use super::object::{ManifestError, ObjectRef, references};
 use super::observation::OwnedObject;
 
-/// Objects that are applied at once.
-const CONCURRENT_MAX: usize = 8;
 /// Time for which the API server may not serve a kind that was just defined.
 const DEFINITION_MAX: Duration = Duration::from_secs(30);
 /// Time between two polls for that kind.

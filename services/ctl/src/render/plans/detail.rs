@@ -93,8 +93,12 @@ fn applications(plan: &Plan, frame: Frame) -> String {
         let volumes = application.persistent_volumes.iter().map(|volume| {
             format!("{} {} GB at {}", volume.storage_class, volume.capacity, volume.mount_path)
         });
+        let name = &application.payload_name;
+        let after: Vec<_> = application.after.iter().map(ToString::to_string).collect();
+        let name =
+            if after.is_empty() { name.to_string() } else { format!("{name} (after {})", after.join(", ")) };
         table.row([
-            application.payload_name.as_str().into(),
+            name.into(),
             Cell::count(application.resources.cores),
             Cell::count(application.resources.memory),
             clean(&ports.collect::<Vec<_>>().join(", ")).into(),

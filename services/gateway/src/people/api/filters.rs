@@ -93,6 +93,15 @@ pub(crate) const PLANS: &[Param] = &[
     param("payloadName", Kind::List, "Only with this payload; may be repeated"),
     param("state", Kind::List, "active, inactive or deleted; may be repeated"),
 ];
+/// Filters of changes of PLANS.
+pub(crate) const PLAN_CHANGES: &[Param] = &[
+    param(
+        "subject",
+        Kind::List,
+        "Only of this subject of PLANS, such as muster.plan.web or muster.instance.web.*; may be repeated",
+    ),
+    param("after", Kind::Number, "Changes after this sequence of PLANS: readTo of an earlier answer"),
+];
 /// Filters of instances.
 pub(crate) const INSTANCES: &[Param] = &[
     param("plan", Kind::List, "Only of this plan; may be repeated"),

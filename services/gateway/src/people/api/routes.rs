@@ -10,7 +10,7 @@ use muster_contract::incident::IncidentsAnswer;
 use muster_contract::notify::SubscriptionsAnswer;
 use muster_contract::plans::{
     Capability, Cluster, ExplainAnswer, InstanceStatus, InstancesAnswer, InventoryAnswer, NodeStatus,
-    PlanAnswer, PlansAnswer,
+    PlanAnswer, PlansAnswer, PlansChangesAnswer,
 };
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublisherStatus,
@@ -23,7 +23,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::filters::{
     AFTER, CAPABILITIES, CHANGES, DEPLOYMENTS, DEVICES, DIFF, INSTANCES, NODES, OF_DEPLOYMENT, OPERATIONS,
-    OUTPUT, PAGES, PLANS, QUARANTINE, ROWS, SELECT, SITE, SITES, STATUS, WHEN, WHY,
+    OUTPUT, PAGES, PLAN_CHANGES, PLANS, QUARANTINE, ROWS, SELECT, SITE, SITES, STATUS, WHEN, WHY,
 };
 use super::params::Param;
 
@@ -315,6 +315,13 @@ pub(crate) static ROUTES: &[Route] = &[
         &[],
         of::<ExplainAnswer>,
         "The node that another instance of a plan would get, and why the others are rejected",
+    ),
+    route(
+        "/plan-changes",
+        Source::Planner("change-list"),
+        &[PLAN_CHANGES, PAGES],
+        of::<PlansChangesAnswer>,
+        "The changes of plans, instances and the inventory, in their order, each with the document after it",
     ),
     route(
         "/instances",

@@ -89,7 +89,7 @@ fn an_update_with_the_same_coordinates_changes_no_order() {
 fn a_failed_operation_fails_its_revision_and_a_later_one_is_possible() {
     let mut hub = hub();
     hub.deploy("r1", 2, "1");
-    let content = digest_of(&hub, "r1");
+    let content = hub.digest_of("r1");
     hub.devices.failing.push(content);
     hub.approve_all();
     assert_eq!(hub.revision_state("r1"), RevisionState::Failed);
@@ -97,11 +97,6 @@ fn a_failed_operation_fails_its_revision_and_a_later_one_is_possible() {
     assert_eq!(hub.pending_types(), [OperationType::Update; 2]);
     hub.approve_all();
     assert_eq!((hub.running(), hub.revision_state("r2")), (2, RevisionState::Completed));
-}
-
-fn digest_of(hub: &Hub, revision: &str) -> Digest {
-    let plan = hub.state.plan(&plan_name()).unwrap();
-    crate::plans::advance::digest(plan, &revision.parse().unwrap(), &[]).unwrap()
 }
 
 #[test]
@@ -204,7 +199,7 @@ fn a_relocate_that_fails_keeps_the_old_node_and_frees_the_new_one() {
     hub.approve_all();
     let old = hub.instances()[0].placements[0].node.clone();
     hub.devices.silent.push(old.clone());
-    hub.devices.failing.push(digest_of(&hub, "r1"));
+    hub.devices.failing.push(hub.digest_of("r1"));
     hub.ask(relocate(&hub)).unwrap();
     hub.converge();
     hub.approve_all();

@@ -15,13 +15,14 @@ pub(in crate::schemas::asyncapi) const DOCUMENTS: [&str; 5] =
     ["plan", "instance", "node", "cluster", "capability"];
 
 /// The requests that only read, each with its answer.
-pub(in crate::schemas::asyncapi) const READS: [(&str, &str); 6] = [
+pub(in crate::schemas::asyncapi) const READS: [(&str, &str); 7] = [
     ("plannerPlanGet", "PlanAnswer"),
     ("plannerPlanList", "PlansAnswer"),
     ("plannerPlanExplain", "ExplainAnswer"),
     ("plannerInstanceList", "InstancesAnswer"),
     ("plannerOperationList", "OperationsAnswer"),
     ("plannerInventoryList", "InventoryAnswer"),
+    ("plannerChangeList", "PlansChangesAnswer"),
 ];
 
 /// The other requests of an approver, each with its answer.
@@ -29,11 +30,12 @@ pub(in crate::schemas::asyncapi) const VERDICTS: [(&str, &str); 2] =
     [("plannerOperationApprove", "Instance"), ("plannerOperationReject", "Instance")];
 
 /// The requests of operators alone, each with its answer.
-pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 11] = [
+pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 12] = [
     ("plannerPlanApply", "Plan"),
     ("plannerPlanDelete", "Plan"),
     ("plannerPlanState", "Plan"),
     ("plannerPlanDeploy", "Plan"),
+    ("plannerPlanRollback", "Plan"),
     ("plannerPlanRevision", "Plan"),
     ("plannerOperationRequest", "Instance"),
     ("plannerOperationCancel", "Instance"),
@@ -44,13 +46,14 @@ pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 11] = [
 ];
 
 /// The answers.
-pub(super) const ANSWERS: [&str; 12] = [
+pub(super) const ANSWERS: [&str; 13] = [
     "PlanAnswer",
     "PlansAnswer",
     "ExplainAnswer",
     "InstancesAnswer",
     "OperationsAnswer",
     "InventoryAnswer",
+    "PlansChangesAnswer",
     "Plan",
     "Instance",
     "Node",
@@ -99,6 +102,12 @@ fn documents() -> Vec<Channel> {
 fn plans() -> Vec<Channel> {
     let ask = |name, verb, messages, about| request(name, subjects::PLANNER_PREFIX, verb, messages, about);
     vec![
+        ask(
+            "plannerChangeList",
+            "change-list",
+            &["PlansChangesQuery"],
+            "The changes of PLANS in their order.",
+        ),
         ask("plannerPlanApply", "plan-apply", &["PlanApplyRequest"], "Creates or changes a plan."),
         ask(
             "plannerPlanDelete",
