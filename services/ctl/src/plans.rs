@@ -137,6 +137,7 @@ fn in_file(error: AskError) -> AskError {
         ("id", "deployment_id"),
         ("instances", "instance_count"),
         ("coordinates", "payload_coordinates"),
+        ("maxUnavailable", "max_unavailable"),
     ];
     if let Some(field) = &mut body.field {
         let end = field.find(['.', '[']).unwrap_or(field.len());

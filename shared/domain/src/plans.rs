@@ -24,6 +24,7 @@ mod operations;
 mod read;
 mod revise;
 mod rollback;
+mod rolling;
 mod schedule;
 mod state;
 mod summary;

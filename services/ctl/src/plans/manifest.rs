@@ -59,6 +59,9 @@ struct DeploymentFile {
     payload_coordinates: Vec<PayloadEntry>,
     #[serde(alias = "instanceCount")]
     instance_count: u32,
+    /// Not of MRDS.
+    #[serde(default, alias = "maxUnavailable")]
+    max_unavailable: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -133,6 +136,7 @@ impl ManifestFile {
             id: file.deployment_id,
             instances: file.instance_count,
             coordinates,
+            max_unavailable: file.max_unavailable,
             expected_version: None,
             request_id: None,
         };

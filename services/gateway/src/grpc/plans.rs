@@ -215,6 +215,7 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
             id: parsed("deployment_id", &message.deployment_id)?,
             instances: message.instance_count,
             coordinates: coordinates(message.payload_coordinates)?,
+            max_unavailable: None,
             expected_version: Some(of.version),
             request_id: None,
         };

@@ -191,6 +191,10 @@ pub struct PlanRevision {
     pub instances: u32,
     /// The coordinates of each payload.
     pub coordinates: BTreeMap<ComponentName, Coordinates>,
+    /// Most instances of the plan that its updates may leave without proof that they run. Absent: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_unavailable: Option<u32>,
     /// The earlier revision whose instances and coordinates it has, if it is a rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_to: Option<RevisionId>,

@@ -73,6 +73,11 @@ change!(
         instances: u32,
         /// The coordinates of each payload.
         coordinates: BTreeMap<ComponentName, Coordinates>,
+        /// Most instances of the plan that updates may leave without proof that they run: further ones wait, and one update domain
+        /// follows another. Absent: any number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1))]
+        max_unavailable: Option<u32>,
     }
 );
 

@@ -14,6 +14,7 @@ use super::content::{content, is_stopped, order};
 use super::document::PlansDocument;
 use super::evidence::{PlacementEvidence, PlansEvidence};
 use super::operations::{self, Author};
+use super::rolling::{Turns, is_update_of};
 use super::schedule::{Scheduler, Wanted};
 use super::state::PlansState;
 
@@ -28,12 +29,14 @@ pub(super) struct Pass<'a, E> {
     digests: BTreeMap<(RevisionId, Vec<ProfileType>), Option<Digest>>,
     /// Whether an attempt to place an instance found no node.
     is_full: bool,
+    /// The turns of the open revision's updates.
+    turns: Option<Turns>,
 }
 
 impl<'a, E: PlansEvidence> Pass<'a, E> {
     fn new(evidence: &'a E, now: Timestamp, is_full: bool) -> Self {
         let (made, digests) = Default::default();
-        Self { evidence, now, made, scheduler: None, digests, is_full }
+        Self { evidence, now, made, scheduler: None, digests, is_full, turns: None }
     }
 
     /// A node for an instance; `None` if the plan is known to find none.
@@ -166,7 +169,7 @@ impl PlansState {
                     is_changed.then(|| (next, sentence(operation, "is prepared")))
                 }
                 OperationState::PendingApproval => expire(instance, at, pass.now),
-                OperationState::Approved => start(plan, instance, at, pass.now),
+                OperationState::Approved => self.start_in_turn(plan, instance, at, pass),
                 _ => None,
             };
             if stepped.is_some() {
@@ -174,6 +177,34 @@ impl PlansState {
             }
         }
         None
+    }
+
+    /// Starts an approved operation, or says which turn it waits for.
+    fn start_in_turn<E: PlansEvidence>(
+        &self,
+        plan: &Plan,
+        instance: &Instance,
+        at: usize,
+        pass: &mut Pass<'_, E>,
+    ) -> Option<(Instance, String)> {
+        let started = start(plan, instance, at, pass.now)?;
+        let operation = instance.operations.get(at)?;
+        let open = plan.open_revision().filter(|open| is_update_of(operation, open));
+        let Some((revision, max)) = open.and_then(|open| Some((open, open.max_unavailable?))) else {
+            return Some(started);
+        };
+        let evidence = pass.evidence;
+        let turns = pass.turns.get_or_insert_with(|| Turns::of(self, plan, revision, evidence));
+        let Some(held) = turns.held(self, instance, max) else {
+            turns.begin(&instance.name);
+            return Some(started);
+        };
+        if operation.message == held {
+            return None;
+        }
+        let mut next = instance.clone();
+        operations::set(&mut next.operations[at], OperationState::Approved, held.as_str(), pass.now);
+        Some((next, sentence(operation, &held)))
     }
 
     /// Makes a RELOCATE for an instance whose node must be left.

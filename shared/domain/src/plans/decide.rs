@@ -311,6 +311,9 @@ impl PlansState {
         if request.instances > PLAN_INSTANCES_MAX {
             return Err(invalid("instances", format!("is above {PLAN_INSTANCES_MAX}")));
         }
+        if request.max_unavailable == Some(0) {
+            return Err(invalid("maxUnavailable", "is 0, so no update could begin: allow 1 or more"));
+        }
         content(&plan.spec, &request.coordinates, &[]).map_err(|error| invalid("coordinates", error))?;
         let mut next = plan.clone();
         next.version += 1;
@@ -318,6 +321,7 @@ impl PlansState {
             id: request.id.clone(),
             instances: request.instances,
             coordinates: request.coordinates.clone(),
+            max_unavailable: request.max_unavailable,
             rollback_to: rollback_to.cloned(),
             state: RevisionState::Pending,
             message: String::new(),

@@ -34,6 +34,7 @@ impl PlansState {
             id: request.id.clone(),
             instances: earlier.instances,
             coordinates: earlier.coordinates.clone(),
+            max_unavailable: earlier.max_unavailable,
             expected_version: request.expected_version,
             request_id: request.request_id.clone(),
         };

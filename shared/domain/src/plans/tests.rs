@@ -5,6 +5,7 @@ mod lifecycle;
 mod racing;
 mod revisions;
 mod rollback;
+mod rolling;
 mod scheduling;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -131,11 +131,12 @@ proptest! {
 
     #[test]
     fn racing_planners_that_die_at_any_step_lose_nothing(
-        seed in any::<u64>(), planners in 1_usize..4, counts in prop::collection::vec(0_u32..5, 1..4),
+        seed in any::<u64>(), planners in 1_usize..4, counts in prop::collection::vec((0_u32..5, any::<bool>()), 1..4),
     ) {
         let mut race = Race::new(seed, planners);
-        for (at, count) in counts.iter().enumerate() {
-            let _ = race.hub.ask(deploy_request(&format!("r{at}"), *count, &format!("{}", at / 2)));
+        for (at, (count, is_rolling)) in counts.iter().enumerate() {
+            let deploy = if *is_rolling { rolling::rolling_request } else { deploy_request };
+            let _ = race.hub.ask(deploy(&format!("r{at}"), *count, &format!("{}", at / 2)));
             for _ in 0..150 {
                 race.step();
                 if race.pick(4) == 0 {
