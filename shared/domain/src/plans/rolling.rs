@@ -58,13 +58,13 @@ impl Turns {
         if self.down.contains(&instance.name) {
             return None;
         }
-        let others = self.unavailable.iter().filter(|name| **name != instance.name).count();
-        if others >= max as usize {
-            return Some(format!("waits while {max} or more of the other instances are unavailable"));
+        // Both sentences are the same until the update begins: another one would be another document of each waiting instance.
+        if self.domain.is_some() && domain_of(state, instance) != self.domain {
+            return Some("waits for an earlier update domain".to_owned());
         }
-        let domain = self.domain.as_ref()?;
-        (domain_of(state, instance).as_ref() != Some(domain))
-            .then(|| format!("waits for update domain {domain}"))
+        let others = self.unavailable.len() - usize::from(self.unavailable.contains(&instance.name));
+        (others >= max as usize)
+            .then(|| format!("waits while {max} or more of the other instances are unavailable"))
     }
 
     /// Counts an UPDATE that begins.

@@ -71,8 +71,11 @@ fn a_failed_update_holds_the_others_until_another_revision_repairs_it() {
     hub.devices.failing.push(hub.digest_of("r2"));
     hub.approve_all();
     assert_eq!((hub.running(), hub.revision_state("r2")), (3, RevisionState::InProgress), "three still run");
-    let held = "waits while 1 or more of the other instances are unavailable".to_owned();
-    assert_eq!(waiting(&hub), [held].into());
+    let held = [
+        "waits for an earlier update domain",
+        "waits while 1 or more of the other instances are unavailable",
+    ];
+    assert_eq!(waiting(&hub), held.map(str::to_owned).into());
     hub.ask(PlansRequest::PlanRevision(request(json!({ "plan": "web", "id": "r2", "verb": "cancel" }))))
         .unwrap();
     hub.converge();
