@@ -17,6 +17,7 @@ mod keeper;
 mod ledger_evidence;
 mod log;
 mod orders;
+mod refusal;
 mod responder;
 mod start;
 

@@ -83,6 +83,22 @@ fn is_current(document: &Value) -> bool {
         .any(|it| ["Reconciling", "Stalled"].iter().any(|kind| it["type"] == *kind) && it["status"] == "True")
 }
 
+/// Checks that a cluster runs the first revision whole, and that its agent needs little memory.
+async fn check_first_revision(system: &System, device: &DeviceKey, cluster: &RealCluster) {
+    let path = device.to_string();
+    assert!(is_current(&group(system, &["--device", &path]).await), "{path}");
+    let maps = cluster.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/settings-0")).unwrap();
+    assert_eq!(maps["metadata"]["labels"]["acme.example/line"], "press");
+    let context = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/kptfile.kpt.dev");
+    assert!(cluster.get(&context).is_none(), "local configuration is for kpt alone");
+    let groups =
+        cluster.get(&format!("/apis/kpt.dev/v1alpha1/namespaces/{NAMESPACE}/resourcegroups")).unwrap();
+    assert_eq!(groups["items"][0]["spec"]["resources"].as_array().unwrap().len(), SETTINGS + 1);
+    let memory = resident_bytes(system.pid(&agent_of(device)).unwrap());
+    println!("{path}: {} objects: {} KiB resident", SETTINGS + 1, memory / 1024);
+    assert!((1..=IDLE_BYTES_MAX).contains(&memory), "{memory} bytes");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rendered_package_reaches_clusters_and_its_status_comes_back() {
     let Some(first) = RealCluster::start("a package of kpt on two real clusters") else { return };
@@ -117,19 +133,7 @@ async fn a_rendered_package_reaches_clusters_and_its_status_comes_back() {
     let story = async {
         verdict(&system, "web", 2, Verdict::Converged).await;
         for (device, cluster) in devices.iter().zip([&first, &second]) {
-            let path = device.to_string();
-            assert!(is_current(&group(&system, &["--device", &path]).await), "{path}");
-            let maps = cluster.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/settings-0")).unwrap();
-            assert_eq!(maps["metadata"]["labels"]["acme.example/line"], "press");
-            let context = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/kptfile.kpt.dev");
-            assert!(cluster.get(&context).is_none(), "local configuration is for kpt alone");
-            let groups = cluster
-                .get(&format!("/apis/kpt.dev/v1alpha1/namespaces/{NAMESPACE}/resourcegroups"))
-                .unwrap();
-            assert_eq!(groups["items"][0]["spec"]["resources"].as_array().unwrap().len(), SETTINGS + 1);
-            let memory = resident_bytes(system.pid(&agent_of(device)).unwrap());
-            println!("{path}: {} objects: {} KiB resident", SETTINGS + 1, memory / 1024);
-            assert!((1..=IDLE_BYTES_MAX).contains(&memory), "{memory} bytes");
+            check_first_revision(&system, device, cluster).await;
         }
         let whole = group(&system, &["--aggregate-only"]).await;
         assert!(is_current(&whole) && whole["spec"]["subgroups"].is_null(), "{whole}");

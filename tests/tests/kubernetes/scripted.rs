@@ -91,11 +91,18 @@ async fn an_object_of_another_deployment_is_not_taken_over() {
     let _controller = api.start_controller();
     let text = json!({"manifests": both("1", "web:1"), "namespace": "shared", "timeout": "30s"});
     let profile = muster_contract::desired::ProfileType::Kubernetes;
-    let (first, second) = (unit(profile, "line", &text, &[]), unit(profile, "other", &text, &[]));
+    // Owners are asked for one by one, and of many objects of a kind by a list.
+    let maps: Vec<_> = (0..40).map(|nth| config_map(&format!("map-{nth}"), "a", "b")).collect();
+    let many = format!("{}---\n{}", both("1", "web:1"), maps.join("---\n"));
+    let listed = json!({"manifests": many, "namespace": "shared", "timeout": "30s"});
+    let first = unit(profile, "line", &text, &[]);
     device.start(&first).await;
-    let error = device.fail(&second).await;
-    assert_eq!(error.code, code::APPLY_CONFLICT, "{}", error.message);
-    device.remove(&second).await;
+    for text in [&text, &listed] {
+        let second = unit(profile, "other", text, &[]);
+        let error = device.fail(&second).await;
+        assert_eq!(error.code, code::APPLY_CONFLICT, "{}", error.message);
+        device.remove(&second).await;
+    }
     assert!(
         api.object("/api/v1/namespaces/shared/configmaps/settings").is_some(),
         "the object of the first deployment stays"

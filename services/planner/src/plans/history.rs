@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::call::PlansReply;
-use super::responder::{not_ready, refusal};
+use super::refusal::{not_ready, refusal};
 
 /// Questions that are read at once; each has a consumer of PLANS meanwhile.
 const READS_AT_ONCE: usize = 4;

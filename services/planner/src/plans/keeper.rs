@@ -20,7 +20,7 @@ use super::call::{PlansCall, PlansQuestion, PlansReply};
 use super::ledger_evidence::LedgerEvidence;
 use super::log::{AppendError, LogEvent, PlansLog};
 use super::orders::Orders;
-use super::responder::{not_ready, refusal};
+use super::refusal::{not_ready, refusal};
 use crate::checkpoint::Checkpoint;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;

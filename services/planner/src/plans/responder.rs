@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::{PlansCall, PlansQuestion};
 use super::history::PlansHistory;
+use super::refusal::{not_ready, refusal};
 
 /// The endpoints.
 const VERBS: [&str; 21] = [
@@ -143,14 +144,6 @@ fn parse_change(call: &Call) -> Result<PlansRequest, PlannerErrorBody> {
         "inventory-delete" => PlansRequest::InventoryDelete(read(payload)?),
         other => return Err(refusal(ErrorCode::NotFound, format!("there is no request {other}"))),
     })
-}
-
-pub(super) fn refusal(code: ErrorCode, message: String) -> PlannerErrorBody {
-    PlannerErrorBody { code, message, field: None, current_version: None }
-}
-
-pub(super) fn not_ready(message: &str) -> PlannerErrorBody {
-    refusal(ErrorCode::NotReady, message.to_owned())
 }
 
 fn fault(error: PlannerErrorBody) -> Fault {

@@ -53,7 +53,7 @@ impl Turns {
         }
     }
 
-    /// What an UPDATE of an instance waits for; `None` if it may begin.
+    /// The reason why an UPDATE of an instance waits; `None` if it may begin.
     pub(super) fn held(&self, state: &PlansState, instance: &Instance, max: u32) -> Option<String> {
         if self.down.contains(&instance.name) {
             return None;

@@ -39,7 +39,7 @@ pub(super) const PAGE_OBJECTS: usize = 500;
 /// Characters of an answer without a `Status` that an error quotes.
 const QUOTED_CHARS_MAX: usize = 200;
 /// Requests of one task that may be under way at once, and connections kept for further requests: a new one costs a handshake of TLS.
-pub(super) const CONCURRENT_MAX: usize = 8;
+pub(super) const CONCURRENT_MAX: usize = 24;
 
 /// The status code of a missing object or kind.
 pub(super) const NOT_FOUND: u16 = 404;

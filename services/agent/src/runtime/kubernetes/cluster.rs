@@ -162,7 +162,8 @@ impl ClusterView {
     }
 
     /// The objects of a list without their content. `path` has a query.
-    async fn list(&self, path: &str) -> Result<Vec<Value>, ClusterError> {
+    /// The metadata of all objects of a list, page by page; its path ends in `?`, or has a query.
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<Value>, ClusterError> {
         let (mut items, mut token) = (Vec::new(), String::new());
         loop {
             let page = format!("{path}&limit={PAGE_OBJECTS}&continue={token}");

@@ -5,6 +5,7 @@
 //! inventory: old and new, no version ─► apply by rank ─► delete the old objects ─► inventory: new, version
 //! ```
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, TryStreamExt as _};
@@ -17,7 +18,10 @@ use super::discovery::{DiscoveryError, Resource};
 use super::group::{self, Group, Member, OWNER_ANNOTATION};
 use super::object::{ManifestError, ObjectRef, references};
 use super::observation::OwnedObject;
+use super::watch::WatchKey;
 
+/// Objects of one kind and namespace from which on one list gives their owners, instead of a request for each.
+const LISTED_FROM: usize = 16;
 /// Time for which the API server may not serve a kind that was just defined.
 const DEFINITION_MAX: Duration = Duration::from_secs(30);
 /// Time between two polls for that kind.
@@ -29,6 +33,9 @@ const RANKS: [&[&str]; 4] = [
     &["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "PersistentVolumeClaim", "NetworkPolicy"],
     &["Service"],
 ];
+
+/// The inventories that objects belong to, by the name of the object.
+type Owners = HashMap<String, String>;
 
 /// The error of applying manifests.
 #[derive(Debug, thiserror::Error)]
@@ -87,13 +94,13 @@ impl ClusterView {
             if inventory.members.len() > known {
                 self.write(&path, &inventory, target, false).await?;
             }
-            let id = inventory.id();
+            let (id, owners) = (inventory.id(), self.listed_owners(&resolved).await?);
             let mut applying = FuturesUnordered::new();
             for (object, document) in &resolved {
                 if applying.len() >= CONCURRENT_MAX {
                     applying.try_next().await?;
                 }
-                applying.push(self.apply_one(object, document, &id));
+                applying.push(self.apply_one(object, document, &id, owners.get(&object.key)));
             }
             while applying.try_next().await?.is_some() {}
             drop(applying);
@@ -168,18 +175,41 @@ impl ClusterView {
         }
     }
 
+    /// The owners of the objects that are there, of each kind and namespace with many of these.
+    async fn listed_owners(
+        &self,
+        objects: &[(OwnedObject, &Value)],
+    ) -> Result<HashMap<WatchKey, Owners>, ClusterError> {
+        let mut counts: HashMap<&WatchKey, usize> = HashMap::new();
+        objects.iter().for_each(|(object, _)| *counts.entry(&object.key).or_default() += 1);
+        let mut owners = HashMap::new();
+        for (key, _) in counts.into_iter().filter(|(_, count)| *count >= LISTED_FROM) {
+            let found = self.list(&format!("{}?", key.resource.collection(key.namespace.as_deref()))).await?;
+            let name = |object: &Value| Some(object["metadata"]["name"].as_str()?.to_owned());
+            let owned = found.iter().filter_map(|object| Some((name(object)?, owner_of(object)?.to_owned())));
+            owners.insert(key.clone(), owned.collect());
+        }
+        Ok(owners)
+    }
+
     async fn apply_one(
         &self,
         object: &OwnedObject,
         document: &Value,
         inventory: &str,
+        listed: Option<&Owners>,
     ) -> Result<(), ApplyError> {
         let (reference, path) = (&object.reference, object.key.resource.path(&object.reference));
         let failed = |source| ApplyError::Object { object: reference.to_string(), source };
-        if let Some(found) = self.client.find(&path, METADATA).await.map_err(failed)?
-            && let Some(owner) = owner_of(&found).filter(|owner| *owner != inventory)
-        {
-            return Err(ApplyError::Owned { object: reference.to_string(), owner: owner.to_owned() });
+        let owner = match listed {
+            Some(owners) => owners.get(&reference.name).cloned(),
+            None => {
+                let found = self.client.find(&path, METADATA).await.map_err(failed)?;
+                found.as_ref().and_then(owner_of).map(str::to_owned)
+            }
+        };
+        if let Some(owner) = owner.filter(|owner| owner != inventory) {
+            return Err(ApplyError::Owned { object: reference.to_string(), owner });
         }
         let mut document = document.clone();
         if let Some(namespace) = &reference.namespace {

@@ -5,7 +5,6 @@ use muster_contract::plans::{PlansChange, StoredPlansChange};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::word;
 use crate::render::colour::{DIM, styled};
 use crate::render::format::clean;
 use crate::render::notice::seconds;
@@ -28,6 +27,6 @@ pub fn history_line(change: &StoredPlansChange) -> String {
     let by =
         newest.as_ref().and_then(|newest| newest.by.as_ref()).map(|by| format!(", by {}", clean(by.label())));
     let about = styled(DIM, &format!("{} {}", seconds(at), change.seq));
-    let kind = word(&kind.to_lowercase());
+    let kind = kind.to_lowercase();
     format!("{about}  {kind} {name} version {version}: {message}{}\n", by.unwrap_or_default())
 }
