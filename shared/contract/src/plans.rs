@@ -12,7 +12,6 @@ mod inventory;
 mod operation;
 mod plan;
 mod requests;
-mod start_order;
 
 pub use self::answers::{
     Candidate, ExplainAnswer, InstanceStatus, InstancesAnswer, InventoryAnswer, NodeStatus, OperationCounts,

@@ -85,12 +85,12 @@ async fn instance_name(session: &mut Session<'_>, text: &str) -> Result<Instance
 
 fn print(session: &mut Session<'_>, page: &PlansChangesAnswer) -> Result<(), CtlError> {
     for change in &page.changes {
-        match session.format {
+        if session.format == Format::Json {
             // A line for each change, so that a reader need not wait for the last one.
-            Format::Json => {
-                session.terminal.print_json(&(serde_json::to_string(change).unwrap_or_default() + "\n"))?
-            }
-            Format::Table => session.terminal.print(&render::plans::history_line(change))?,
+            let line = serde_json::to_string(change).unwrap_or_default() + "\n";
+            session.terminal.print_json(&line)?;
+        } else {
+            session.terminal.print(&render::plans::history_line(change))?;
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! Plan: the applications of its instances, the requirements on a node, and its revisions.
 
+mod start_order;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,10 +13,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use self::start_order::start_order;
 use super::change::PlansChange;
 use super::checks::{check_length, check_text};
 use super::inventory::Resources;
-use super::start_order::start_order;
 use crate::decode::{Document, Violation};
 use crate::desired::ProfileType;
 use crate::duration_text;

@@ -89,7 +89,7 @@ fn a_failed_update_holds_the_others_until_another_revision_repairs_it() {
 fn a_silent_node_holds_an_update_because_its_instance_may_not_run() {
     let mut hub = hub();
     let silent = hub.instances()[3].active().unwrap().node.clone();
-    hub.devices.silent.push(silent.clone());
+    hub.devices.silent.push(silent);
     hub.ask(rolling_request("r2", 4, "2")).unwrap();
     hub.converge();
     hub.approve_all();

@@ -4,7 +4,7 @@
 use crate::decode::Violation;
 use crate::ids::ComponentName;
 
-use super::plan::PlanApplication;
+use super::PlanApplication;
 
 /// The applications in the order in which they start.
 ///
