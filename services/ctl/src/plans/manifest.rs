@@ -59,7 +59,7 @@ struct DeploymentFile {
     payload_coordinates: Vec<PayloadEntry>,
     #[serde(alias = "instanceCount")]
     instance_count: u32,
-    /// Not of MRDS.
+    /// MRDS has no such key.
     #[serde(default, alias = "maxUnavailable")]
     max_unavailable: Option<u32>,
 }

@@ -60,8 +60,9 @@ impl PlansHistory {
         query: &PlansChangesQuery,
         limit: usize,
     ) -> Result<PlansChangesAnswer, PlannerErrorBody> {
-        let unread =
-            |error: ReadError| refusal(ErrorCode::Internal, format!("cannot read PLANS: {}", chain(&error)));
+        let unread = |error: ReadError| {
+            refusal(ErrorCode::Internal, format!("cannot read PLANS: {}: ask again", chain(&error)))
+        };
         let (after, end) =
             (query.after.unwrap_or(0), self.bus.stream_state(stream::PLANS).await.map_err(unread)?.last_seq);
         if after > end {

@@ -187,17 +187,16 @@ impl PlansState {
         at: usize,
         pass: &mut Pass<'_, E>,
     ) -> Option<(Instance, String)> {
-        let started = start(plan, instance, at, pass.now)?;
-        let operation = instance.operations.get(at)?;
+        let operation = instance.operations.get(at).filter(|one| may_start(plan, instance, one, pass.now))?;
         let open = plan.open_revision().filter(|open| is_update_of(operation, open));
         let Some((revision, max)) = open.and_then(|open| Some((open, open.max_unavailable?))) else {
-            return Some(started);
+            return start(instance, at, pass.now);
         };
         let evidence = pass.evidence;
         let turns = pass.turns.get_or_insert_with(|| Turns::of(self, plan, revision, evidence));
         let Some(held) = turns.held(self, instance, max) else {
             turns.begin(&instance.name);
-            return Some(started);
+            return start(instance, at, pass.now);
         };
         if operation.message == held {
             return None;
@@ -264,15 +263,17 @@ fn expire(instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, S
     Some((next, sentence(operation, "has expired")))
 }
 
-/// Starts an approved operation: its node gets the order, or loses it.
-fn start(plan: &Plan, instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, String)> {
-    let operation = instance.operations.get(at)?;
+/// Whether an approved operation may start: its revision is not paused, its time has come, and no other operation is running.
+fn may_start(plan: &Plan, instance: &Instance, operation: &Operation, now: Timestamp) -> bool {
     let revision = operation.revision.as_ref().and_then(|id| plan.revision(id));
     let is_paused = revision.is_some_and(|revision| revision.state == RevisionState::Paused);
     let is_early = operation.not_before.is_some_and(|time| time > now);
-    if is_paused || is_early || operations::running(instance).is_some() {
-        return None;
-    }
+    !is_paused && !is_early && operations::running(instance).is_none()
+}
+
+/// Starts an approved operation: its node gets the order, or loses it.
+fn start(instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, String)> {
+    let operation = instance.operations.get(at)?;
     let mut next = instance.clone();
     let runs = instance.active().and_then(|placement| placement.revision.clone());
     for placement in &mut next.placements {

@@ -9,7 +9,7 @@ use super::PlanApplication;
 /// The applications in the order in which they start.
 ///
 /// # Errors
-/// A name in `after` that is no other application, or a circle, by its names.
+/// A name in `after` that is no other application, or a cycle, by its names.
 pub(super) fn start_order(applications: &[PlanApplication]) -> Result<Vec<&PlanApplication>, Violation> {
     check_names(applications)?;
     let (mut ordered, mut waiting): (Vec<&PlanApplication>, Vec<_>) =
@@ -18,7 +18,7 @@ pub(super) fn start_order(applications: &[PlanApplication]) -> Result<Vec<&PlanA
         let is_there = |name: &ComponentName| ordered.iter().any(|before| before.payload_name == *name);
         let first = waiting.iter().position(|application| application.after.iter().all(is_there));
         let Some(first) = first else {
-            let rule = format!("{} is a circle", circle(&waiting));
+            let rule = format!("{} is a cycle", cycle(&waiting));
             return Err(Violation::at("applications", rule));
         };
         ordered.push(waiting.remove(first));
@@ -40,8 +40,8 @@ fn check_names(applications: &[PlanApplication]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A circle among applications of which each waits for another one: `a after b after a`.
-fn circle(waiting: &[&PlanApplication]) -> String {
+/// A cycle among applications of which each waits for another one: `a after b after a`.
+fn cycle(waiting: &[&PlanApplication]) -> String {
     let waits_for = |name: &ComponentName| {
         let of = waiting.iter().find(|application| application.payload_name == *name);
         of.and_then(|of| of.after.iter().find(|name| waiting.iter().any(|one| one.payload_name == **name)))
@@ -92,11 +92,11 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_or_a_name_of_no_other_application_is_refused() {
+    fn a_cycle_or_a_name_of_no_other_application_is_refused() {
         for (applications, rule) in [
             (&[("a", &["b"][..])][..], "applications[0].after[0]: 'b' is no other application of the plan"),
             (&[("a", &["a"])], "applications[0].after[0]: 'a' is no other application of the plan"),
-            (&[("x", &["a"]), ("a", &["b"]), ("b", &["a"])], "applications: a after b after a is a circle"),
+            (&[("x", &["a"]), ("a", &["b"]), ("b", &["a"])], "applications: a after b after a is a cycle"),
         ] {
             assert_eq!(ordered(applications), Err(rule.to_owned()));
         }
