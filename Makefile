@@ -17,8 +17,9 @@ CHAOS_SEED ?=
 HOSTILE_FLAGS ?=
 # Programs that `make dist` packages in place of building static ones.
 PROGRAMS ?=
-# Cases of each property in `make laws`; `make test` tries 256.
+# Cases of each property in `make laws`, and worlds of each simulation; `make test` tries 256 cases, 300 and 150 worlds.
 LAWS_CASES ?= 10000
+LAWS_SEEDS ?= 5000
 
 # The programs of the demo; their profile in Cargo.toml compiles in a sixth of the time of the one for releases.
 demo_programs := $(foreach name,simulator publisher planner gateway agent ingest rollup ctl,--package muster-$(name))
@@ -53,9 +54,11 @@ kubernetes: ## build Debian's Kubernetes API server once (8 minutes, into ~/.cac
 	@folder=$$(.ci/kubernetes/build) && exec env MUSTER_KUBERNETES="$$folder" \
 		$(CARGO) test --locked --package muster-tests --test kubernetes -- --test-threads 1
 
-laws: ## the properties of the pure cores with more cases than in a test; a failing case is kept (LAWS_CASES=10000)
+laws: ## properties of the pure cores and both simulations with more cases than in a test (LAWS_CASES=10000 LAWS_SEEDS=5000)
 	@PROPTEST_CASES='$(LAWS_CASES)' $(CARGO) test --locked --no-fail-fast --package muster-domain --package muster-contract \
 		--package muster-publisher --lib --test 'fold_*'
+	@SIM_SEEDS='$(LAWS_SEEDS)' $(CARGO) test --locked --no-fail-fast --package muster-tests --test sim --test sim_rollouts \
+		-- honest_ under_every_fault
 
 schemas: ## rewrite what the code determines: schemas/, its vectors and recorded refusals, OpenAPI, included files; read `git diff` then
 	@.ci/fetch-nats-server >&2

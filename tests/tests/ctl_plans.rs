@@ -234,7 +234,7 @@ async fn plans_and_deployments_of_files_are_requested_as_they_are_written() {
     let played = Played::start().await;
     let (plans, deployment) = (
         played.file("plans.yaml", PLANS),
-        played.file("deployment.yaml", &format!("{DEPLOYMENT}max_unavailable: 1\n")),
+        played.file("deployment.yaml", &format!("{DEPLOYMENT}max_unavailable: 1\ncanary: 1\n")),
     );
     for words in ["plan", "deployment"] {
         let said = played.muster(&format!("{words} create -m {plans}")).await;
@@ -249,7 +249,7 @@ async fn plans_and_deployments_of_files_are_requested_as_they_are_written() {
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(played.changes()[0].1["expectedVersion"], 2, "a plan that is there is changed as it was read");
     let request = json!({
-        "plan": "web", "id": "web-1", "instances": 2, "maxUnavailable": 1,
+        "plan": "web", "id": "web-1", "instances": 2, "maxUnavailable": 1, "canary": 1,
         "coordinates": {"main": {"command": "sleep", "args": ["100000"]}},
     });
     for verb in ["deploy", "add-deployment"] {

@@ -42,9 +42,14 @@ fn plan() -> Value {
 }
 
 async fn deploy(system: &System, id: &str, instances: u32, release: &str) {
+    deploy_beside(system, id, instances, None, release).await;
+}
+
+async fn deploy_beside(system: &System, id: &str, instances: u32, canary: Option<u32>, release: &str) {
     let coordinates = json!({ "main": { "command": "sleep", "args": ["86400"],
         "readiness": { "type": "uptime", "for": "50ms" }, "release": release } });
-    let request = json!({ "plan": "web", "id": id, "instances": instances, "coordinates": coordinates });
+    let request = json!({ "plan": "web", "id": id, "instances": instances, "canary": canary,
+        "coordinates": coordinates });
     change(system, "plan-deploy", request).await;
 }
 
@@ -98,6 +103,30 @@ async fn a_plan_runs_on_devices_by_approvals_and_scales_up_and_down() {
     assert_eq!(left, kept, "the first one is kept, and has the same order");
     let nodes = ask(&system, "inventory-list", &json!({ "kind": "node", "remainingCoresGte": 4 })).await;
     assert_eq!(nodes["nodes"].as_array().unwrap().len(), 2, "{nodes}");
+}
+
+#[tokio::test]
+async fn two_revisions_of_a_plan_run_side_by_side_until_a_switch() {
+    let (system, devices) = with_nodes(4).await;
+    change(&system, "plan-apply", plan()).await;
+    deploy(&system, "r1", 2, "1").await;
+    approve(&system, &["CREATE", "CREATE"]).await;
+    revision(&system, "r1", "completed").await;
+    let blue = ordered(&system, &devices).await;
+    deploy_beside(&system, "r2", 3, Some(1), "2").await;
+    approve(&system, &["CREATE"]).await;
+    let answer = revision(&system, "r2", "completed").await;
+    assert_eq!(answer["summary"]["revisions"], json!({ "r1": 2, "r2": 1 }));
+    assert_eq!(answer["summary"]["runtime"], json!({ "running": 3 }));
+    let all = ordered(&system, &devices).await;
+    assert!(blue.iter().all(|(node, ids)| ids.is_empty() || all[node] == *ids), "{all:?}");
+
+    deploy(&system, "r3", 1, "2").await;
+    approve(&system, &["DELETE", "DELETE", "UPDATE"]).await;
+    revision(&system, "r3", "completed").await;
+    let left = ordered(&system, &devices).await;
+    let was_empty = |node: &String| blue.get(node).is_none_or(Vec::is_empty);
+    assert!(left.iter().all(|(node, ids)| ids.is_empty() != was_empty(node)), "the new one stays: {left:?}");
 }
 
 #[tokio::test]

@@ -13,9 +13,9 @@ use muster_proto::proto::mrds::ledger::computecapability::{
 };
 use muster_proto::proto::mrds::ledger::deploymentplan::{
     AddDeploymentRequest, Application, ApplicationResources, Comparator, CreateDeploymentPlanRequest,
-    DeleteDeploymentPlanRequest, DeploymentPlanListFilters, DeploymentPlanRecord, DeploymentState,
-    DeploymentStatus, GetDeploymentPlanByNameRequest, ListDeploymentPlanRequest, MatchingComputeCapability,
-    PayloadCoordinates, UpdateDeploymentStatusRequest,
+    DeleteDeploymentPlanRequest, DeploymentPlanListFilters, DeploymentPlanRecord, DeploymentPlanState,
+    DeploymentState, DeploymentStatus, GetDeploymentPlanByNameRequest, ListDeploymentPlanRequest,
+    MatchingComputeCapability, PayloadCoordinates, UpdateDeploymentStatusRequest,
 };
 use muster_proto::proto::mrds::ledger::metainstance::{
     AddOperationRequest, AddRuntimeInstanceRequest, CreateMetaInstanceRequest, DeleteMetaInstanceRequest,
@@ -358,37 +358,98 @@ async fn calls_that_the_planner_makes_needless_say_why_they_are_unimplemented() 
     }
 }
 
+async fn nodes_pass_each_filter_and_all_together(clients: &Clients) {
+    let names = async |asked: ListNodeRequest| {
+        let listed = clients.clone().nodes.list(asked).await.unwrap().into_inner().records;
+        listed.into_iter().map(|node| node.name).collect::<Vec<_>>()
+    };
+    let all = ListNodeRequest::default;
+    assert_eq!(names(all()).await, ["worker", "other/worker"]);
+    assert_eq!(
+        names(ListNodeRequest { id_in: vec!["other/worker".into()], ..all() }).await,
+        ["other/worker"]
+    );
+    let allocated = || vec![NodeState::Allocated.into()];
+    let both = || ListNodeRequest {
+        name_in: vec!["worker".into()],
+        state_in: allocated(),
+        cluster_id_in: vec!["north".into()],
+        update_domain_in: vec!["d1".into()],
+        remaining_cores_gte: 3,
+        remaining_cores_lte: 3,
+        remaining_memory_gte: 8,
+        remaining_memory_lte: 8,
+        payload_name_not_in: vec!["main".into()],
+        limit: 1,
+        ..all()
+    };
+    assert_eq!(names(both()).await, ["worker"], "all hold");
+    assert_eq!(names(ListNodeRequest { limit: 1, ..all() }).await, ["worker"]);
+    for (why, one_does_not) in [
+        ("id", ListNodeRequest { id_in: vec!["other/worker".into()], ..both() }),
+        ("name", ListNodeRequest { name_in: vec!["third".into()], ..both() }),
+        ("at least", ListNodeRequest { version_gte: 99, ..both() }),
+        ("at most", ListNodeRequest { version_lte: 1, ..both() }),
+        ("exactly", ListNodeRequest { version_eq: 99, ..both() }),
+        ("state", ListNodeRequest { state_in: vec![NodeState::Evicted.into()], ..both() }),
+        ("not in a state", ListNodeRequest { state_not_in: allocated(), ..both() }),
+        ("cluster", ListNodeRequest { cluster_id_in: vec!["south".into()], ..both() }),
+        ("domain", ListNodeRequest { update_domain_in: vec!["d2".into()], ..both() }),
+        ("cores", ListNodeRequest { remaining_cores_gte: 4, ..both() }),
+        ("fewer cores", ListNodeRequest { remaining_cores_lte: 2, ..both() }),
+        ("memory", ListNodeRequest { remaining_memory_gte: 9, ..both() }),
+        ("less memory", ListNodeRequest { remaining_memory_lte: 7, ..both() }),
+        ("payload", ListNodeRequest { payload_name_in: vec!["main".into()], ..both() }),
+    ] {
+        assert_eq!(names(one_does_not).await, [""; 0], "{why}");
+    }
+}
+
+async fn plans_pass_each_filter_and_all_together(clients: &Clients) {
+    let plans = async |filters: DeploymentPlanListFilters| {
+        let asked = ListDeploymentPlanRequest { filters: Some(filters) };
+        clients.clone().plans.list(asked).await.unwrap().into_inner().records.len()
+    };
+    let all = DeploymentPlanListFilters::default;
+    let (web, active) = (|| vec!["web".into()], || vec![DeploymentPlanState::Active.into()]);
+    let both = || DeploymentPlanListFilters {
+        id_in: web(),
+        name_in: web(),
+        version_eq: Some(0),
+        payload_name_in: vec!["main".into()],
+        service_name_in: web(),
+        deployment_plan_id_in: web(),
+        deployment_plan_status_in: active(),
+        state_in: active(),
+        limit: 1,
+        ..all()
+    };
+    assert_eq!(plans(both()).await, 1, "all hold");
+    let (other, inactive) = (|| vec!["other".into()], || vec![DeploymentPlanState::Inactive.into()]);
+    for (why, one_does_not) in [
+        ("id", DeploymentPlanListFilters { id_in: other(), ..both() }),
+        ("name", DeploymentPlanListFilters { name_in: other(), ..both() }),
+        ("at least", DeploymentPlanListFilters { version_gte: Some(1), ..both() }),
+        ("exactly", DeploymentPlanListFilters { version_eq: Some(1), ..both() }),
+        ("payload", DeploymentPlanListFilters { payload_name_in: other(), ..both() }),
+        ("service", DeploymentPlanListFilters { service_name_in: other(), ..both() }),
+        ("id of a plan", DeploymentPlanListFilters { deployment_plan_id_in: other(), ..both() }),
+        ("status", DeploymentPlanListFilters { deployment_plan_status_in: inactive(), ..both() }),
+        ("state", DeploymentPlanListFilters { state_in: inactive(), ..both() }),
+        ("not in a state", DeploymentPlanListFilters { state_not_in: active(), ..both() }),
+    ] {
+        assert_eq!(plans(one_does_not).await, 0, "{why}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_and_children_of_nodes_and_plans_are_those_of_mrds() {
     let stage = Stage::start(&[]).await;
     stage.inventory(&["worker", "other/worker"]).await;
     stage.make_plan().await.unwrap();
     let mut to = stage.clients.clone();
-    let names = async |asked: ListNodeRequest| {
-        let listed = stage.clients.clone().nodes.list(asked).await.unwrap().into_inner().records;
-        listed.into_iter().map(|node| node.name).collect::<Vec<_>>()
-    };
-    let all = ListNodeRequest::default;
-    assert_eq!(names(all()).await, ["worker", "other/worker"]);
-    assert_eq!(names(ListNodeRequest { name_in: vec!["worker".into()], ..all() }).await, ["worker"]);
-    assert_eq!(
-        names(ListNodeRequest { id_in: vec!["other/worker".into()], ..all() }).await,
-        ["other/worker"]
-    );
-    assert_eq!(names(ListNodeRequest { limit: 1, ..all() }).await, ["worker"]);
-    assert_eq!(names(ListNodeRequest { remaining_cores_lte: 2, ..all() }).await, [""; 0]);
-    assert_eq!(
-        names(ListNodeRequest { state_not_in: vec![NodeState::Allocated.into()], ..all() }).await,
-        [""; 0]
-    );
-    let plans = async |filters: DeploymentPlanListFilters| {
-        let asked = ListDeploymentPlanRequest { filters: Some(filters) };
-        stage.clients.clone().plans.list(asked).await.unwrap().into_inner().records.len()
-    };
-    let all = DeploymentPlanListFilters::default;
-    assert_eq!(plans(DeploymentPlanListFilters { payload_name_in: vec!["main".into()], ..all() }).await, 1);
-    assert_eq!(plans(DeploymentPlanListFilters { version_eq: Some(0), ..all() }).await, 1);
-    assert_eq!(plans(DeploymentPlanListFilters { version_gte: Some(1), ..all() }).await, 0);
+    nodes_pass_each_filter_and_all_together(&stage.clients).await;
+    plans_pass_each_filter_and_all_together(&stage.clients).await;
 
     let disruption = NodeDisruption { id: "repair".into(), ..NodeDisruption::default() };
     let request =

@@ -62,6 +62,9 @@ struct DeploymentFile {
     /// MRDS has no such key.
     #[serde(default, alias = "maxUnavailable")]
     max_unavailable: Option<u32>,
+    /// MRDS has no such key.
+    #[serde(default)]
+    canary: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -137,6 +140,7 @@ impl ManifestFile {
             instances: file.instance_count,
             coordinates,
             max_unavailable: file.max_unavailable,
+            canary: file.canary,
             expected_version: None,
             request_id: None,
         };

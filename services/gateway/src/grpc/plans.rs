@@ -94,9 +94,8 @@ fn coordinates(of: Vec<PayloadCoordinates>) -> Result<BTreeMap<ComponentName, Co
 }
 
 fn identity(asked: &DeploymentPlanListFilters) -> Identity {
-    let ids = [asked.id_in.as_slice(), &asked.deployment_plan_id_in].concat();
     Identity {
-        ids,
+        ids: asked.id_in.clone(),
         names: asked.name_in.clone(),
         at_least: asked.version_gte,
         at_most: asked.version_lte,
@@ -180,12 +179,14 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
         let asked = request.into_inner().filters.unwrap_or_default();
         let identity = identity(&asked);
         let query = query(&asked, identity.wanted())?;
-        let wanted = [asked.state_in.as_slice(), &asked.deployment_plan_status_in].concat();
         let keep = |PlanAnswer { plan, .. }: PlanAnswer| {
             let name = plan.spec.name.to_string();
             let state = records::plan_state(plan.state).into();
+            let ids = &asked.deployment_plan_id_in;
             let passes = identity.passes(&name, &name, plan.version)
-                && passes_state(&wanted, &asked.state_not_in, state);
+                && (ids.is_empty() || ids.contains(&name))
+                && passes_state(&asked.state_in, &asked.state_not_in, state)
+                && passes_state(&asked.deployment_plan_status_in, &[], state);
             passes.then(|| records::plan(plan))
         };
         let records = self.0.list(("plan-list", "plans"), &query, asked.limit, keep).await?;
@@ -216,6 +217,7 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
             instances: message.instance_count,
             coordinates: coordinates(message.payload_coordinates)?,
             max_unavailable: None,
+            canary: None,
             expected_version: Some(of.version),
             request_id: None,
         };

@@ -197,6 +197,11 @@ pub struct PlanRevision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_unavailable: Option<u32>,
+    /// Number of instances that get its coordinates; the others of `instances` keep the revision that they have, and run beside
+    /// them. Absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = PLAN_INSTANCES_MAX))]
+    pub canary: Option<u32>,
     /// The earlier revision whose instances and coordinates it has, if it is a rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_to: Option<RevisionId>,

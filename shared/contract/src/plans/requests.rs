@@ -14,7 +14,7 @@ use crate::desired::ProfileType;
 use crate::ids::{
     CapabilityName, ClusterName, ComponentName, DeviceKey, InstanceName, OperationId, PlanName, RevisionId,
 };
-use crate::limits::{PLANS_SUBJECTS_MAX, RUNTIMES_MAX};
+use crate::limits::{PLAN_INSTANCES_MAX, PLANS_SUBJECTS_MAX, RUNTIMES_MAX};
 
 /// Declares a request that changes one document, with the fields that all of them have.
 macro_rules! change {
@@ -78,6 +78,11 @@ change!(
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1))]
         max_unavailable: Option<u32>,
+        /// Number of instances that get these coordinates; the others of `instances` keep the revision that they have, and run
+        /// beside them. Absent: all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = PLAN_INSTANCES_MAX))]
+        canary: Option<u32>,
     }
 );
 

@@ -7,10 +7,10 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::{self, Violation};
 use muster_contract::limits::{PLAN_BYTES_MAX, PLAN_INSTANCES_MAX, PLAN_REVISIONS_MAX, PLANS_TEXT_BYTES_MAX};
 use muster_contract::plans::{
-    DisruptionRequest, Instance, InventoryApplyRequest, InventoryDeleteRequest, InventoryStateRequest,
-    OperationRequest, OperationState, OperationVerdictRequest, Plan, PlanApplyRequest, PlanDeleteRequest,
-    PlanDeployRequest, PlanRevision, PlanRollbackRequest, PlanSpec, PlanState, PlanStateRequest,
-    PlannerErrorBody, RevisionState, RevisionStateRequest, RevisionVerb,
+    DisruptionRequest, Instance, InstanceState, InventoryApplyRequest, InventoryDeleteRequest,
+    InventoryStateRequest, OperationRequest, OperationState, OperationVerdictRequest, Plan, PlanApplyRequest,
+    PlanDeleteRequest, PlanDeployRequest, PlanRevision, PlanRollbackRequest, PlanSpec, PlanState,
+    PlanStateRequest, PlannerErrorBody, RevisionState, RevisionStateRequest, RevisionVerb,
 };
 use muster_contract::query::ErrorCode;
 use muster_contract::{InstanceName, PlanName, RevisionId, Timestamp};
@@ -314,6 +314,7 @@ impl PlansState {
         if request.max_unavailable == Some(0) {
             return Err(invalid("maxUnavailable", "is 0, so no update could begin: allow 1 or more"));
         }
+        self.check_canary(request)?;
         content(&plan.spec, &request.coordinates, &[]).map_err(|error| invalid("coordinates", error))?;
         let mut next = plan.clone();
         next.version += 1;
@@ -322,6 +323,7 @@ impl PlansState {
             instances: request.instances,
             coordinates: request.coordinates.clone(),
             max_unavailable: request.max_unavailable,
+            canary: request.canary,
             rollback_to: rollback_to.cloned(),
             state: RevisionState::Pending,
             message: String::new(),
@@ -335,6 +337,28 @@ impl PlansState {
         next.change = operations::change(now, sentence, author);
         self.drop_ended_revisions(&mut next);
         Ok(PlansDocument::Plan(next))
+    }
+
+    /// Checks that the plan has the instances that keep their revision beside a canary.
+    fn check_canary(&self, request: &PlanDeployRequest) -> Result<(), PlannerErrorBody> {
+        let Some(canary) = request.canary else { return Ok(()) };
+        if canary == 0 || canary > request.instances {
+            let rule =
+                format!("is {canary}: name 1 to {}, the instances of the plan in all", request.instances);
+            return Err(invalid("canary", rule));
+        }
+        let is_active = |instance: &&Instance| instance.state == InstanceState::Active;
+        let active = self.instances_of(&request.plan).filter(is_active).count();
+        let kept = (request.instances - canary) as usize;
+        if active < kept {
+            let rule = format!(
+                "is {canary} of {}, so {kept} instances keep their revision, and the plan has {active}: name at most {}",
+                request.instances,
+                active + canary as usize
+            );
+            return Err(invalid("instances", rule));
+        }
+        Ok(())
     }
 
     /// Drops the oldest revisions that have ended and that no instance names, while the plan is too long.

@@ -1,5 +1,6 @@
 //! Turns a revision of a plan into operations: CREATE for each missing instance, DELETE for each surplus one, and UPDATE for the
-//! others. It makes one document after another, and any prefix of them leads to the same end.
+//! others, but for those that keep their revision beside a canary. It makes one document after another, and any prefix of them
+//! leads to the same end.
 
 use std::cmp::Reverse;
 
@@ -68,16 +69,19 @@ impl PlansState {
                 (false, _) => open.push(instance),
             }
         }
-        let missing = revision.instances.saturating_sub(kept) as usize;
+        let own = revision.canary.unwrap_or(revision.instances);
+        let missing = own.saturating_sub(kept) as usize;
+        let beside = revision.instances.saturating_sub(own) as usize;
+        leave_beside(plan, revision, &mut open, beside, pass);
         if open.is_empty() {
             return (0..missing.min(max)).map_while(|_| self.make(plan, revision, pass)).collect();
         }
-        let is_running = |instance: &Instance| {
-            let active = instance.active();
-            active.is_some_and(|on| pass.evidence.placement(&on.node, &instance.name).is_running())
-        };
-        // The instance that has run longest is kept first.
-        open.sort_by_cached_key(|one| (Reverse(is_running(one)), one.created_at, one.name.clone()));
+        // Kept first is what runs and needs no change, then the instance that has run longest.
+        open.sort_by_cached_key(|one| {
+            let is_running = is_running(one, pass);
+            let is_same = is_running && runs_as(plan, revision, one);
+            (Reverse(is_same), Reverse(is_running), one.created_at, one.name.clone())
+        });
         let assigned = open.iter().enumerate().filter_map(|(at, instance)| {
             if at < missing {
                 update(plan, revision, instance, pass.now)
@@ -215,6 +219,42 @@ pub(super) fn with_revision(
     let sentence = format!("revision {id} is {}", state.as_str());
     plan.change = operations::change(now, sentence, &Author::default());
     PlansDocument::Plan(plan)
+}
+
+/// Takes out `beside` active instances that keep their revision beside a canary: first those that the revision would change, and of
+/// these the ones that have run longest.
+fn leave_beside<E: PlansEvidence>(
+    plan: &Plan,
+    revision: &PlanRevision,
+    open: &mut Vec<&Instance>,
+    mut beside: usize,
+    pass: &Pass<'_, E>,
+) {
+    if beside == 0 {
+        return;
+    }
+    if open.len() > beside {
+        open.sort_by_cached_key(|one| {
+            let is_same = runs_as(plan, revision, one);
+            (is_same, Reverse(is_running(one, pass)), one.created_at, one.name.clone())
+        });
+    }
+    open.retain(|one| {
+        let stays = beside > 0 && one.state == InstanceState::Active;
+        beside -= usize::from(stays);
+        !stays
+    });
+}
+
+fn is_running<E: PlansEvidence>(instance: &Instance, pass: &Pass<'_, E>) -> bool {
+    let active = instance.active();
+    active.is_some_and(|on| pass.evidence.placement(&on.node, &instance.name).is_running())
+}
+
+/// Whether an instance has the order to run what a revision says.
+fn runs_as(plan: &Plan, revision: &PlanRevision, instance: &Instance) -> bool {
+    let ordered = instance.active().and_then(|placement| plan.revision(placement.revision.as_ref()?));
+    ordered.is_some_and(|ordered| ordered.coordinates == revision.coordinates)
 }
 
 /// Gives an instance to a revision: UPDATE, or CREATE if it has not run.

@@ -25,6 +25,12 @@ impl PlansState {
             let message = format!("revision {to} of plan {name} is {state}: name one that is completed");
             return Err(precondition(message));
         }
+        if earlier.canary.is_some() {
+            let message = format!(
+                "revision {to} of plan {name} was one of several side by side: name one that all instances had"
+            );
+            return Err(precondition(message));
+        }
         if plan.revisions.last().is_some_and(|newest| newest.id == *to) {
             let message = format!("revision {to} is the newest of plan {name}: name an earlier one");
             return Err(precondition(message));
@@ -35,6 +41,7 @@ impl PlansState {
             instances: earlier.instances,
             coordinates: earlier.coordinates.clone(),
             max_unavailable: earlier.max_unavailable,
+            canary: None,
             expected_version: request.expected_version,
             request_id: request.request_id.clone(),
         };

@@ -1,5 +1,6 @@
 //! The rules of plans on a simulated hub: a log with compare-and-set, devices that carry out orders, and persons who approve.
 
+mod canary;
 mod inventory;
 mod lifecycle;
 mod racing;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use muster_contract::plans::{
-    InstanceStatus, OperationCounts, OperationType, Plan, PlanSummary, RuntimeState,
+    InstanceStatus, OperationCounts, OperationType, Plan, PlanRevision, PlanSummary, RuntimeState,
 };
 
 use super::{instance_list, operation_table, revision_style, runtime_style, totalled, word};
@@ -117,13 +117,19 @@ fn revisions(plan: &Plan, frame: Frame) -> String {
         });
         table.row([
             revision.id.as_str().into(),
-            Cell::from(revision.instances.to_string()),
+            Cell::from(instance_count(revision)),
             Cell::styled(word(&revision.state), revision_style(revision.state)),
             clean(&revision.message).into(),
             clean(&payloads.collect::<Vec<_>>().join(", ")).into(),
         ]);
     }
     totalled(&table.within(frame.width), plan.revisions.len())
+}
+
+/// The number of instances of the plan; of a canary also how many of them get the revision.
+fn instance_count(revision: &PlanRevision) -> String {
+    let all = revision.instances;
+    revision.canary.map_or_else(|| all.to_string(), |canary| format!("{canary} of {all}"))
 }
 
 /// The number of instances, by the state of the active node. A state that MRDS does not count is named only if there is one.

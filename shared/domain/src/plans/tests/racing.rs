@@ -131,11 +131,11 @@ proptest! {
 
     #[test]
     fn racing_planners_that_die_at_any_step_lose_nothing(
-        seed in any::<u64>(), planners in 1_usize..4, counts in prop::collection::vec((0_u32..5, any::<bool>()), 1..4),
+        seed in any::<u64>(), planners in 1_usize..4, counts in prop::collection::vec((0_u32..5, 0_u8..3), 1..4),
     ) {
         let mut race = Race::new(seed, planners);
-        for (at, (count, is_rolling)) in counts.iter().enumerate() {
-            let deploy = if *is_rolling { rolling::rolling_request } else { deploy_request };
+        for (at, (count, kind)) in counts.iter().enumerate() {
+            let deploy = [deploy_request, rolling::rolling_request, canary::one_canary][usize::from(*kind)];
             let _ = race.hub.ask(deploy(&format!("r{at}"), *count, &format!("{}", at / 2)));
             for _ in 0..150 {
                 race.step();
@@ -146,7 +146,8 @@ proptest! {
             race.converge();
         }
         let hub = &race.hub;
-        let last = hub.state.plan(&plan_name()).unwrap().revisions.last().unwrap().clone();
+        // A plan without instances takes no canary.
+        let Some(last) = hub.state.plan(&plan_name()).unwrap().revisions.last().cloned() else { return Ok(()) };
         prop_assert!(last.state.is_final(), "{:?}", last);
         let placements: Vec<_> = hub.instances().into_iter().flat_map(|one| {
             one.placements.into_iter().map(move |placement| (placement.node, one.name.clone()))
