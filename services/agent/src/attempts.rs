@@ -84,17 +84,17 @@ impl Attempts {
 
     /// Records that a component is being started. After a failure it counts as a new attempt only after
     /// [`Self::start_retry`].
-    pub fn record_start(&mut self, component: &ComponentName, now: Timestamp) {
+    pub(crate) fn record_start(&mut self, component: &ComponentName, now: Timestamp) {
         self.entry(Some(component), now).ready_at = None;
     }
 
     /// Records that a component is ready.
-    pub fn record_ready(&mut self, component: &ComponentName, now: Timestamp) {
+    pub(crate) fn record_ready(&mut self, component: &ComponentName, now: Timestamp) {
         self.entry(Some(component), now).ready_at = Some(now);
     }
 
     /// Records that a component, or the deployment as a whole, failed.
-    pub fn record_failure(
+    pub(crate) fn record_failure(
         &mut self,
         component: Option<&ComponentName>,
         error: &StatusError,
@@ -117,7 +117,7 @@ impl Attempts {
     }
 
     /// Begins another attempt at everything that failed.
-    pub fn start_retry(&mut self) {
+    pub(crate) fn start_retry(&mut self) {
         for entry in self.0.iter_mut().filter(|entry| entry.has_failed) {
             entry.attempt = entry.attempt.saturating_add(1);
             entry.has_failed = false;

@@ -46,14 +46,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::files::{lock, make_private, marker, set_aside};
+pub(crate) use self::schema::Migration;
+pub use self::schema::Schema;
 use self::schema::{FORMAT, NO_FORMAT};
-pub use self::schema::{Migration, Schema};
 use self::writer::{DatabaseFile, Job, SharedFile, WorkRequest, Writer, commit_all};
 
 /// Jobs per commit at most.
-pub const JOBS_PER_COMMIT_MAX: usize = 64;
+pub(crate) const JOBS_PER_COMMIT_MAX: usize = 64;
 /// Waiting jobs at most; further callers wait.
-pub const JOBS_WAITING_MAX: usize = 256;
+pub(crate) const JOBS_WAITING_MAX: usize = 256;
 /// How long another reader of the file (a person with `sqlite3`) may block it.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Cached prepared statements: more than all modules have together.
@@ -290,7 +291,7 @@ impl Db {
     ///
     /// # Errors
     /// The same as [`Db::run`].
-    pub async fn run_here<T, F>(&self, work: F) -> Result<T, Error>
+    pub(crate) async fn run_here<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,

@@ -91,7 +91,7 @@ impl Metrics {
     }
 
     /// Sets the figures of the outbox.
-    pub fn set_outbox(&self, summary: &Summary) {
+    pub(crate) fn set_outbox(&self, summary: &Summary) {
         self.set_head(summary.head);
         self.epoch.set(signed(summary.epoch.map_or(0, |epoch| epoch.get())));
         self.unsent.set(signed(summary.unsent));
@@ -107,7 +107,7 @@ impl Metrics {
     }
 
     /// Sets the generation accepted last.
-    pub fn set_generation(&self, generation: u64) {
+    pub(crate) fn set_generation(&self, generation: u64) {
         self.generation.set(signed(generation));
     }
 
@@ -117,33 +117,33 @@ impl Metrics {
     }
 
     /// Sets whether reports can be stored.
-    pub fn set_storing(&self, works: bool) {
+    pub(crate) fn set_storing(&self, works: bool) {
         self.storing.set(i64::from(works));
     }
 
     /// Sets when the device's token ends, and whether that is soon.
-    pub fn set_token(&self, ends_at: Option<Timestamp>, is_ending: bool) {
+    pub(crate) fn set_token(&self, ends_at: Option<Timestamp>, is_ending: bool) {
         self.token_end.set(ends_at.map_or(0, Timestamp::as_second));
         self.token_ending.set(i64::from(is_ending));
     }
 
     /// Counts reports that UPLINK confirmed.
-    pub fn reports_sent(&self, count: usize) {
+    pub(crate) fn reports_sent(&self, count: usize) {
         self.sent.inc_by(count as u64);
     }
 
     /// Counts a report that UPLINK refused because the device's share is full.
-    pub fn report_held_back(&self) {
+    pub(crate) fn report_held_back(&self) {
         self.held_back.inc();
     }
 
     /// Counts a rejected desired state.
-    pub fn rejected_document(&self) {
+    pub(crate) fn rejected_document(&self) {
         self.refused.inc();
     }
 
     /// Counts a failed write to the database.
-    pub fn storage_failed(&self) {
+    pub(crate) fn storage_failed(&self) {
         self.storage.inc();
     }
 }

@@ -120,14 +120,19 @@ const _: () = {
     assert!(RENEWAL_INTERVAL.as_secs() < 60);
 };
 
-pub use document::{Row, StoredBody, pack_rows};
+#[cfg(test)]
+pub(crate) use document::StoredBody;
+pub use document::{Row, pack_rows};
 pub use encoding::{Encoded, Encoding};
-pub use eviction::{EVICTIONS_PER_COMMIT_MAX, Limits};
-pub use receipts::{DECLARATION_INTERVAL, RENEWAL_INTERVAL, RESEND_AGE, ReceiptOutcome, UNMENTIONED_AGE};
+pub(crate) use eviction::EVICTIONS_PER_COMMIT_MAX;
+pub use eviction::Limits;
+pub(crate) use receipts::RESEND_AGE;
+pub use receipts::{RENEWAL_INTERVAL, ReceiptOutcome, UNMENTIONED_AGE};
 pub use rows::{
-    Batch, NewReport, RANGES_PER_ROW_MAX, READ_BYTES_MAX, READ_ROWS_MAX, REPORTS_PER_COMMIT_MAX, ROW_BYTES,
-    ReadRequest, RecordChange, Summary, message_id,
+    Batch, NewReport, READ_BYTES_MAX, READ_ROWS_MAX, ROW_BYTES, ReadRequest, RecordChange, Summary,
+    message_id,
 };
+pub(crate) use rows::{RANGES_PER_ROW_MAX, REPORTS_PER_COMMIT_MAX};
 /// The tables of this module.
 pub(crate) use tables::SCHEMA;
 

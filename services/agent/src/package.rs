@@ -42,12 +42,13 @@ use self::credentials::Credentials;
 pub use self::error::PackageError;
 use self::http::{Download, Get, HttpClient, require_success};
 use self::hub::HubStore;
-pub use self::progress::FetchProgress;
+pub(crate) use self::progress::FetchProgress;
 use self::progress::{FetchControl, Fetches};
-pub use self::public_key::KeyLocation;
+pub(crate) use self::public_key::KeyLocation;
 use self::public_key::{PublicKey, device_keys};
 use self::registry::Registry;
-pub use self::settings::{CACHE_BYTES_DEFAULT, PACKAGE_BYTES_MAX, PackageSettings};
+pub(crate) use self::settings::CACHE_BYTES_DEFAULT;
+pub use self::settings::{PACKAGE_BYTES_MAX, PackageSettings};
 use self::signature::{Signature, SignaturePolicy, is_signed};
 pub use self::source::{PackageSource, shown};
 

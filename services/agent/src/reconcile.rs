@@ -35,7 +35,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::operation::OperationProgress;
-pub use self::settings::{CurrentDesired, OPERATIONS_MAX, OnExit, RetryPolicy, Settings};
+pub(crate) use self::settings::{CurrentDesired, OPERATIONS_MAX};
+pub use self::settings::{OnExit, RetryPolicy, Settings};
 use self::steps::refusal;
 use self::sweep::{Sweep, SweepEvent};
 use self::task::DeploymentTask;

@@ -158,7 +158,7 @@ impl DeploymentRecord {
     }
 
     /// Sets or clears why a component that is being installed takes its time; false if nothing changed.
-    pub fn set_progress(&mut self, name: &ComponentName, reason: Option<&str>) -> bool {
+    pub(crate) fn set_progress(&mut self, name: &ComponentName, reason: Option<&str>) -> bool {
         if self.component(name) != Some(State::Installing) {
             return false;
         }
@@ -220,7 +220,7 @@ impl DeploymentRecord {
 
     /// Whether a failure is retried: not if a failed component has `restart: never`, nor if the device cannot run the
     /// deployment at all.
-    pub fn may_retry(&self) -> bool {
+    pub(crate) fn may_retry(&self) -> bool {
         if self.is_refused() {
             return false;
         }
@@ -242,7 +242,7 @@ impl DeploymentRecord {
     }
 
     /// The completed jobs (readiness `exit`).
-    pub fn jobs_done(&self) -> BTreeSet<ComponentName> {
+    pub(crate) fn jobs_done(&self) -> BTreeSet<ComponentName> {
         let workloads = self.entry.workloads().unwrap_or_default();
         let jobs = workloads.into_iter().filter(|(component, workload)| {
             matches!(workload, Workload::Process(process) if process.readiness == Readiness::Exit)
@@ -252,7 +252,7 @@ impl DeploymentRecord {
     }
 
     /// The stop timeout of each component.
-    pub fn stop_timeouts(&self) -> BTreeMap<ComponentName, Duration> {
+    pub(crate) fn stop_timeouts(&self) -> BTreeMap<ComponentName, Duration> {
         let workloads = self.entry.workloads().unwrap_or_default();
         workloads
             .into_iter()

@@ -33,17 +33,17 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 /// Hex digits of a digest that distinguish the versions of a unit.
-pub const DIGEST_PREFIX_CHARS: usize = 16;
+pub(crate) const DIGEST_PREFIX_CHARS: usize = 16;
 /// Exits that may wait to be read. A runtime waits for room; it never drops one.
-pub const EXITS_WAITING_MAX: usize = 64;
+pub(crate) const EXITS_WAITING_MAX: usize = 64;
 
 /// Codes of the errors that runtimes and the reconciler report: one word each, stable, for programs.
 pub mod code {
     pub use muster_contract::incident::UNSUPPORTED_PROFILE;
     /// This agent's runtime cannot stop or restart a deployment without removing it.
-    pub const UNSUPPORTED_OPERATION: &str = "UnsupportedOperation";
+    pub(crate) const UNSUPPORTED_OPERATION: &str = "UnsupportedOperation";
     /// The device does not meet the deployment's `deviceConstraints`.
-    pub const NOT_ELIGIBLE: &str = "DeviceNotEligible";
+    pub(crate) const NOT_ELIGIBLE: &str = "DeviceNotEligible";
     /// Codes of a target that the device cannot run at all: no retry helps.
     pub const REFUSALS: [&str; 3] = [UNSUPPORTED_PROFILE, UNSUPPORTED_OPERATION, NOT_ELIGIBLE];
     /// The program could not be started (not found, not permitted, no working directory).
@@ -57,13 +57,13 @@ pub mod code {
     /// A signal ended it that the agent did not send.
     pub const KILLED: &str = "Killed";
     /// It did not stop, even when killed.
-    pub const STOP_FAILED: &str = "StopFailed";
+    pub(crate) const STOP_FAILED: &str = "StopFailed";
     /// Its health check fails.
     pub const UNHEALTHY: &str = "Unhealthy";
     /// The engine that runs it does not answer, so it is unknown whether it runs.
     pub const ENGINE_LOST: &str = "EngineLost";
     /// The running units could not be listed.
-    pub const INVENTORY_FAILED: &str = "InventoryFailed";
+    pub(crate) const INVENTORY_FAILED: &str = "InventoryFailed";
     /// The cluster refuses an object.
     pub const APPLY_FAILED: &str = "ApplyFailed";
     /// Another field manager owns a field of an object, or another deployment owns the object.
@@ -75,17 +75,17 @@ pub mod code {
     /// A Deployment has exceeded its `progressDeadlineSeconds`.
     pub const PROGRESS_DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
     /// A job has failed without a reason of its own (`BackoffLimitExceeded`, `DeadlineExceeded`).
-    pub const JOB_FAILED: &str = "JobFailed";
+    pub(crate) const JOB_FAILED: &str = "JobFailed";
     /// A pod has failed without a reason of its own.
-    pub const POD_FAILED: &str = "PodFailed";
+    pub(crate) const POD_FAILED: &str = "PodFailed";
     /// An image cannot be pulled.
     pub const IMAGE_PULL: &str = "ImagePullBackOff";
     /// A container crashes again and again.
     pub const CRASH_LOOP: &str = "CrashLoopBackOff";
     /// A container reached its memory limit.
-    pub const OOM_KILLED: &str = "OOMKilled";
+    pub(crate) const OOM_KILLED: &str = "OOMKilled";
     /// The scheduler finds no node for a pod.
-    pub const UNSCHEDULABLE: &str = "Unschedulable";
+    pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
 }
 
 /// One component of one deployment to run, with its environment resolved.

@@ -126,7 +126,7 @@ fn zone_of(name: &str) -> Result<TimeZone, WindowError> {
 
 impl Schedule {
     /// The phase at a time. A downtime takes precedence over polling hours.
-    pub fn phase_at(&self, now: Timestamp) -> SchedulePhase {
+    pub(crate) fn phase_at(&self, now: Timestamp) -> SchedulePhase {
         let within = |windows: &[DailyWindow]| windows.iter().any(|window| window.contains(now));
         if within(&self.downtime) {
             SchedulePhase::Down

@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The term of the token; `None` if the token does not end, or the device connects without one.
-pub type CurrentToken = Option<TokenTerm>;
+pub(crate) type CurrentToken = Option<TokenTerm>;
 
 /// Reads the term of the token again and again.
 #[derive(Debug)]

@@ -17,8 +17,10 @@ use muster_contract::{Timestamp, packages};
 use muster_service::clock::Clock;
 use serde::Serialize;
 
-pub use put_back::{RestoreResult, restore};
-pub use save::{BackupResult, StreamSummary, save};
+pub(crate) use put_back::RestoreResult;
+pub use put_back::restore;
+pub use save::save;
+pub(crate) use save::{BackupResult, StreamSummary};
 
 use crate::config::{ConnectionArgs, Format};
 use crate::error::CtlError;
@@ -41,7 +43,7 @@ const SAVED: [&str; 8] = [
 ];
 
 /// Data that no backup holds, and who sends it again.
-pub const SENT_AGAIN: &str = "not copied: UPLINK (devices send again every report that no receipt covers, and those of the \
+pub(crate) const SENT_AGAIN: &str = "not copied: UPLINK (devices send again every report that no receipt covers, and those of the \
                               last 24 h, 10,000 at most, that the restored hub asks for), PRESENCE (the next heartbeats)";
 
 /// The context of both commands.

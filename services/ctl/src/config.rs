@@ -33,36 +33,39 @@ use muster_service::VERSION;
 
 use crate::render::local;
 
-pub use applications::AppCommand;
-pub use auth::{
-    AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, RotateArgs, Valid, VaultArgs,
+pub(crate) use applications::AppCommand;
+pub use auth::Valid;
+pub(crate) use auth::{
+    AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, RotateArgs, VaultArgs,
 };
-pub use backup::{BackupArgs, RestoreArgs};
-pub use connection::{Connection, ConnectionArgs, ConnectionError};
-pub use device_arg::DeviceArg;
+pub(crate) use backup::{BackupArgs, RestoreArgs};
+pub use connection::Connection;
+pub(crate) use connection::{ConnectionArgs, ConnectionError};
+pub(crate) use device_arg::DeviceArg;
 pub use devices::DevicesArgs;
-pub use groups::{GroupsArgs, ViewCommand};
-pub use history::{ChangesArgs, DiffArgs, PointArgs};
-pub use inventory::{
+pub(crate) use groups::{GroupsArgs, ViewCommand};
+pub(crate) use history::{ChangesArgs, DiffArgs, PointArgs};
+pub(crate) use inventory::{
     CapabilityCommand, ClusterCommand, DisruptionArgs, DisruptionCommand, NodeCommand, NodeListArgs,
-    NodeManifestArgs, NodeStateArgs, NodeStateWord,
+    NodeManifestArgs, NodeStateArgs,
 };
 pub use login::LoginArgs;
-pub use packages::PackageCommand;
-pub use plan_history::PlanHistoryArgs;
-pub use plans::{
+pub(crate) use packages::PackageCommand;
+pub(crate) use plan_history::PlanHistoryArgs;
+pub(crate) use plans::{
     InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, OperateArgs, OperationCommand,
     OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, RollbackArgs, VerdictArgs,
     VerdictFlags, YesArg,
 };
-pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
-pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutStates, RolloutWatchArgs, RolloutWord};
-pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
-pub use subscriptions::SubscriptionCommand;
-pub use support::SupportArgs;
-pub use watch::{WatchAbout, WatchArgs};
-pub use webhooks::WebhookCommand;
-pub use why::{WhyAbout, WhyArgs};
+pub(crate) use quarantine::{JudgeArgs, ListArgs, QuarantineCommand};
+pub use rollout::RolloutWord;
+pub(crate) use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutStates, RolloutWatchArgs};
+pub use status::{DeprecatedType, Export, Names, Show, StatusArgs};
+pub(crate) use subscriptions::SubscriptionCommand;
+pub(crate) use support::SupportArgs;
+pub(crate) use watch::{WatchAbout, WatchArgs};
+pub(crate) use webhooks::WebhookCommand;
+pub(crate) use why::{WhyAbout, WhyArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -352,7 +355,7 @@ pub enum Command {
 
 impl Command {
     /// Whether the answer is one about the present of the fleet, which incidents of the hub stand above.
-    pub fn is_about_now(&self) -> bool {
+    pub(crate) fn is_about_now(&self) -> bool {
         match self {
             Self::Status(_) | Self::Devices(_) | Self::Site { .. } | Self::Fleet { .. } | Self::Why(_) => {
                 self.point().is_none_or(|point| *point == PointArgs::default())
@@ -363,7 +366,7 @@ impl Command {
     }
 
     /// The device arguments of the command.
-    pub fn devices_mut(&mut self) -> Vec<&mut DeviceArg> {
+    pub(crate) fn devices_mut(&mut self) -> Vec<&mut DeviceArg> {
         match self {
             Self::Status(args) => args.device.iter_mut().collect(),
             Self::Why(args) => args.device.iter_mut().collect(),

@@ -218,7 +218,7 @@ impl CtlError {
     }
 
     /// Whether all that is wrong is that the reader of the output has gone.
-    pub fn is_reader_gone(&self) -> bool {
+    pub(crate) fn is_reader_gone(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 

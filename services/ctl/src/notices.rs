@@ -216,7 +216,7 @@ impl Notices {
     }
 
     /// Marks the last notice as handled; `next` confirms it to the hub before it returns another.
-    pub const fn confirm_soon(&mut self) {
+    pub(crate) const fn confirm_soon(&mut self) {
         self.confirm_now = true;
     }
 

@@ -34,7 +34,7 @@ const NOTE_BYTES: u64 = 8 << 20;
 
 /// Why a package is not put, listed or removed.
 #[derive(Debug, thiserror::Error)]
-pub enum PackagesError {
+pub(crate) enum PackagesError {
     /// The file is no package.
     #[error("{} cannot be put: {rule}", .path.display())]
     File {

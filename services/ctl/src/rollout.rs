@@ -31,7 +31,7 @@ use crate::session::Session;
 use self::gather::{governed, rollouts, ungoverned};
 
 pub use self::approvals::{ApprovalEvent, ApprovalEventKind};
-pub use self::point_in_time::RolloutsThen;
+pub(crate) use self::point_in_time::RolloutsThen;
 pub use self::verify::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult};
 pub use muster_client::rollout::{
     ApprovalRequest, BlockingRule, Decided, DeviceGroup, HeldChanges, Predicate, Previewed,

@@ -41,7 +41,7 @@ impl Session<'_> {
     }
 
     /// Whether a watch redraws the screen in place instead of adding lines.
-    pub fn is_redrawn(&self) -> bool {
+    pub(crate) fn is_redrawn(&self) -> bool {
         self.terminal.is_interactive() && self.format == Format::Table
     }
 
@@ -86,7 +86,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn show_own<T: Serialize>(
+    pub(crate) fn show_own<T: Serialize>(
         &mut self,
         found: &T,
         render: impl FnOnce(&T, Timestamp) -> String,

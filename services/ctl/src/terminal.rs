@@ -132,7 +132,7 @@ impl Terminal {
     ///
     /// # Errors
     /// As [`Self::print`].
-    pub fn print_document(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn print_document(&mut self, text: &str) -> io::Result<()> {
         let stripped = (!self.colour_out).then(|| strip_str(text).to_string());
         self.out.write_all(stripped.as_deref().unwrap_or(text).as_bytes())?;
         self.out.flush()
@@ -162,7 +162,7 @@ impl Terminal {
     ///
     /// # Errors
     /// As [`Self::print`].
-    pub fn redraw(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn redraw(&mut self, text: &str) -> io::Result<()> {
         let (columns, rows) = self.size().unwrap_or((usize::MAX, usize::MAX));
         let text = fitted(&local::text(text), columns, rows);
         let stripped = (!self.colour_out).then(|| strip_str(&text).to_string());

@@ -63,7 +63,7 @@ pub(crate) async fn ask_all(
 }
 
 /// The hubs that have a part of a list, each with the query for its own sites.
-pub type HubQuestions = Vec<(HubName, Query)>;
+pub(crate) type HubQuestions = Vec<(HubName, Query)>;
 
 /// Splits the query for a list by hub.
 ///

@@ -142,7 +142,12 @@ impl QueryHandler {
     ///
     /// # Errors
     /// The hub's refusal, or the reason why there is no answer.
-    pub async fn ask_subject(&self, hub: &HubName, subject: String, question: Bytes) -> Result<Bytes, Fault> {
+    pub(crate) async fn ask_subject(
+        &self,
+        hub: &HubName,
+        subject: String,
+        question: Bytes,
+    ) -> Result<Bytes, Fault> {
         let not_now = |why: String| {
             let message =
                 format!("the hub {hub}, which this question is about, {why}; ask again in a moment");

@@ -82,7 +82,7 @@ impl Merged {
     }
 
     /// Sets a hub's lag behind its LEDGER, from its newest answer.
-    pub fn set_lag(&self, hub: &HubName, lag: Option<RollupLag>) {
+    pub(crate) fn set_lag(&self, hub: &HubName, lag: Option<RollupLag>) {
         let mut now = self.write();
         match lag {
             Some(lag) => _ = now.lags.insert(hub.clone(), lag),

@@ -23,12 +23,12 @@ use crate::scatter::{ScatteredQuery, scatter};
 /// Questions that are answered here, or not at all.
 pub const TOGETHER: [&str; 5] = ["deployment", "fleet", "labels", "groups", "group"];
 /// Questions that are answered here or, about one site, by its hub.
-pub const EITHER: [&str; 2] = ["deployments", "site"];
+pub(crate) const EITHER: [&str; 2] = ["deployments", "site"];
 /// Questions that a hub answers.
 pub const APART: [&str; 9] =
     ["device", "devices", "why", "status", "diff", "changes", "moment", "digests", "verify"];
 /// Questions that only each hub can answer and that name no site.
-pub const NOWHERE: [&str; 2] = ["views", "view"];
+pub(crate) const NOWHERE: [&str; 2] = ["views", "view"];
 /// Endpoints whose filters [`read_query`] does not check: they read another type, or a site only selects the hub.
 const OF_OTHER_TYPES: [&str; 11] = [
     "status", "diff", "changes", "labels", "groups", "group", "views", "view", "moment", "digests", "verify",

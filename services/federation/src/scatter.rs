@@ -37,7 +37,7 @@ pub struct HubQuery {
 
 /// A name that may be known at any hub.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Name {
+pub(crate) enum Name {
     /// A deployment.
     Deployment(DeploymentId),
     /// An application.
@@ -48,7 +48,7 @@ pub enum Name {
 
 impl Name {
     /// The names of a question, in the order in which one hub looks for them.
-    pub fn all_of(query: &StatusQuery) -> Vec<Self> {
+    pub(crate) fn all_of(query: &StatusQuery) -> Vec<Self> {
         let deployments = query.id.iter().cloned().map(Self::Deployment);
         let apps = query.app.iter().cloned().map(Self::App);
         let components = query.component.iter().cloned().map(Self::Component);
@@ -56,7 +56,7 @@ impl Name {
     }
 
     /// The question that only who knows the name answers.
-    pub fn question(&self) -> StatusQuery {
+    pub(crate) fn question(&self) -> StatusQuery {
         let any = StatusQuery::default();
         match self.clone() {
             Self::Deployment(id) => StatusQuery { id: Some(id), ..any },
@@ -132,7 +132,7 @@ impl HubQuery {
     }
 
     /// The part of the question for a hub that knows only these names; none where nothing there passes.
-    pub fn known_part(&self, known: &BTreeSet<Name>) -> Option<StatusQuery> {
+    pub(crate) fn known_part(&self, known: &BTreeSet<Name>) -> Option<StatusQuery> {
         let StatusQuery { id, app, component, .. } = &self.query;
         let knows = |name: Name| known.contains(&name);
         if id.as_ref().is_some_and(|id| !knows(Name::Deployment(id.clone()))) {

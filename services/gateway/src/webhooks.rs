@@ -56,7 +56,7 @@ pub struct Target {
 }
 
 /// A target with a new secret.
-pub struct NewTarget {
+pub(crate) struct NewTarget {
     /// Host and port, for people.
     pub host: String,
     /// The sealed target.
@@ -94,7 +94,7 @@ impl Webhooks {
     }
 
     /// Seals an address with a new secret; `None` if the system gives no random numbers.
-    pub fn new_target(&self, url: WebhookUrl) -> Option<NewTarget> {
+    pub(crate) fn new_target(&self, url: WebhookUrl) -> Option<NewTarget> {
         let secret = BASE64URL_NOPAD.encode(&self.sealer.random_bytes::<SECRET_BYTES>()?);
         let (host, target) = (url.authority(), Target { url, secret });
         let sealed = self.seal(&target)?;

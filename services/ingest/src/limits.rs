@@ -8,7 +8,7 @@ use muster_domain::intake::UNSETTLED_MAX;
 use muster_service::retry::RetryPolicy;
 
 /// Delays between attempts to read a stream.
-pub const READ_RETRY: RetryPolicy =
+pub(crate) const READ_RETRY: RetryPolicy =
     RetryPolicy { min: Duration::from_millis(100), max: Duration::from_secs(10) };
 /// Reports read at once.
 pub const BATCH: usize = 512;
@@ -19,9 +19,9 @@ pub const FACTS_IN_FLIGHT: usize = 128;
 pub const RUN_ANSWER: usize = FACTS_IN_FLIGHT / 4;
 /// Receipts of one partition in one turn, and in flight: all partitions together spend at most a tenth of what a small machine
 /// stores in a second on receipts.
-pub const RECEIPTS_IN_FLIGHT: usize = 64;
+pub(crate) const RECEIPTS_IN_FLIGHT: usize = 64;
 /// Rejected reports of one partition in flight.
-pub const REJECTIONS_IN_FLIGHT: usize = 32;
+pub(crate) const REJECTIONS_IN_FLIGHT: usize = 32;
 
 const _: () = {
     assert!(FACTS_IN_FLIGHT * (PARTITIONS as usize) < 10_000);

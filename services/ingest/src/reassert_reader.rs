@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 const _: () = assert!(CHECK_EVERY.as_secs() * 24 < REASSERT_AFTER.as_secs());
 
 /// A fact that is old enough to be re-asserted.
-pub type AgedFact = (LedgerSubject, Fact);
+pub(crate) type AgedFact = (LedgerSubject, Fact);
 
 /// Reads the old facts of a partition, each once.
 pub struct ReassertReader {

@@ -50,10 +50,8 @@ use self::evaluate::ReportQueue;
 use self::facts::FactQueue;
 
 pub(crate) use self::content::{report_bytes_max, reports_declared};
-pub use self::io::{
-    Conditions, Effect, EvaluatedMessage, FactAnswer, Input, OldFacts, OrderRule, ReportDelivery,
-    SessionStart,
-};
+pub use self::io::{Conditions, Effect, FactAnswer, Input, OrderRule, ReportDelivery, SessionStart};
+pub(crate) use self::io::{EvaluatedMessage, OldFacts};
 use self::receipts::ReceiptQueue;
 pub(crate) use self::receipts::STANDSTILL;
 pub use self::receive::STALL;
@@ -367,7 +365,7 @@ impl<D: ReportDelivery> SessionCore<D> {
     }
 
     /// Receipts that DOWNLINK has yet to confirm.
-    pub fn receipts_unconfirmed(&self) -> usize {
+    pub(crate) fn receipts_unconfirmed(&self) -> usize {
         self.receipts.unconfirmed()
     }
 

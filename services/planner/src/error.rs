@@ -90,7 +90,7 @@ pub enum PlannerError {
 
 impl PlannerError {
     /// Whether the requests about another deployment may succeed all the same.
-    pub const fn is_of_one_deployment(&self) -> bool {
+    pub(crate) const fn is_of_one_deployment(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::Unreadable { .. } | Self::CommitChanged | Self::Endless { .. } => {
                 true

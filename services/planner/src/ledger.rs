@@ -48,20 +48,15 @@ pub trait Ledger: Send + 'static {
 
 /// LEDGER over a bus, read by a task of its own.
 #[derive(Debug)]
-pub struct BusLedger {
+pub(crate) struct BusLedger {
     events: mpsc::Receiver<LedgerEvent>,
     _reader: AbortOnDropHandle<()>,
 }
 
 impl BusLedger {
-    /// Begins to read at the first message.
-    pub fn open(bus: Bus) -> Self {
-        Self::resume(bus, None)
-    }
-
     /// Begins to read after the last message of a checkpoint, if LEDGER holds that message. Otherwise the checkpoint is set aside, and
     /// the reader starts again at the first message.
-    pub fn resume(bus: Bus, resume: Option<(Checkpoints, LedgerMark)>) -> Self {
+    pub(crate) fn resume(bus: Bus, resume: Option<(Checkpoints, LedgerMark)>) -> Self {
         let (out, events) = mpsc::channel(BATCHES_WAITING_MAX);
         let checked = Checked::default();
         let reader = Reader { bus, out, checked, resume, created_at: Timestamp::MIN, read_through: 0 };

@@ -63,7 +63,7 @@ impl Content {
     }
 
     /// True if only the request differs.
-    pub fn same_but_for_source(&self, other: &Self) -> bool {
+    pub(crate) fn same_but_for_source(&self, other: &Self) -> bool {
         let plain =
             |content: &Self| DesiredDeployment { source: None, ..content.entry.clone() }.content_digest();
         plain(self) == plain(other)
@@ -90,7 +90,7 @@ impl Interner {
     }
 
     /// The shared labels.
-    pub fn share_labels(&mut self, labels: Labels) -> Arc<Labels> {
+    pub(crate) fn share_labels(&mut self, labels: Labels) -> Arc<Labels> {
         if let Some(known) = self.labels.get(&labels) {
             return known.clone();
         }

@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 use self::command::{Git, LOCAL_LIMIT, in_mirror};
 pub use self::error::GitError;
 use self::listing::unexpected;
-pub use self::url::{Branch, GitSettingError, GitUrl};
+pub(crate) use self::url::{Branch, GitUrl};
 use crate::source::Tree;
 
 /// Default time limit of one run of git that contacts the repository; git is killed then.
@@ -68,7 +68,7 @@ impl Repository {
 
     /// The same, with another time limit of one run of git that contacts the repository.
     #[must_use]
-    pub fn with_remote_timeout(self, remote_timeout: Duration) -> Self {
+    pub(crate) fn with_remote_timeout(self, remote_timeout: Duration) -> Self {
         Self { remote_timeout, ..self }
     }
 

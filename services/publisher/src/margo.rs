@@ -79,7 +79,7 @@ pub fn too_long(bytes: u64) -> String {
 }
 
 /// The line at which a document of a file starts, if the file has that document.
-pub fn line_of_document(text: &[u8], document: usize) -> Option<u64> {
+pub(crate) fn line_of_document(text: &[u8], document: usize) -> Option<u64> {
     locate::line_of(std::str::from_utf8(text).ok()?, document, &path::Path::default())
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use muster_contract::query::Problem;
 
 /// Problems kept for one commit or request; the others are only counted.
-pub const PROBLEMS_MAX: usize = 50;
+pub(crate) const PROBLEMS_MAX: usize = 50;
 /// Longest text of a problem; a longer one is cut, so that a list of problems always fits into an answer.
 const TEXT_CHARS_MAX: usize = 400;
 

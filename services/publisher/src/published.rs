@@ -110,14 +110,14 @@ impl PublishedState {
 
     /// The same, with `generation` as a used one.
     #[must_use]
-    pub fn with_generation_at_least(self, generation: Option<Generation>) -> Self {
+    pub(crate) fn with_generation_at_least(self, generation: Option<Generation>) -> Self {
         Self { generation: self.generation.max(generation), ..self }
     }
 
     /// The same, with a copy or an older message of the device: its generation counts, and its content too if it is newer
     /// than the known document.
     #[must_use]
-    pub fn with_other_copy(mut self, payload: &[u8], interner: &mut Interner) -> Self {
+    pub(crate) fn with_other_copy(mut self, payload: &[u8], interner: &mut Interner) -> Self {
         let known = self.document.as_ref().map(|document| document.generation);
         if claimed_generation(payload) > known.max(self.generation.filter(|_| self.is_current)) {
             let (other, _) = Self::read(0, payload, interner);
@@ -144,7 +144,7 @@ impl PublishedState {
 
     /// Whether the document must be published again, with a higher generation: a device that restarts would not find it, or
     /// a device that is past its generation would not accept it.
-    pub fn must_republish(&self) -> bool {
+    pub(crate) fn must_republish(&self) -> bool {
         let passed = |document: &Document| Some(document.generation) < self.generation;
         self.document.as_ref().is_some_and(|document| !self.is_current || passed(document))
     }
@@ -160,7 +160,7 @@ impl PublishedState {
     }
 
     /// Deployments from Git.
-    pub fn git_contents(&self) -> impl Iterator<Item = &Arc<Content>> {
+    pub(crate) fn git_contents(&self) -> impl Iterator<Item = &Arc<Content>> {
         self.contents().filter(|content| !content.is_requested())
     }
 

@@ -158,7 +158,7 @@ fn author(call: &Call) -> Result<Option<RequestedBy>, ErrorBody> {
 ///
 /// # Errors
 /// It was computed for another commit.
-pub fn check_revision(computed: Option<&str>, accepted: Option<&str>) -> Result<(), ErrorBody> {
+pub(crate) fn check_revision(computed: Option<&str>, accepted: Option<&str>) -> Result<(), ErrorBody> {
     match (computed, accepted) {
         (Some(of), Some(accepted)) if of != accepted => Err(conflict(format!(
             "the request is for commit {}, and the last accepted commit is {accepted}: ask for the targets again",
@@ -221,7 +221,7 @@ pub fn reply<T: Serialize>(answer: Result<T, ErrorBody>) -> Result<Bytes, Fault>
 }
 
 /// The error of a wrong request.
-pub fn bad_request(message: impl Into<String>) -> ErrorBody {
+pub(crate) fn bad_request(message: impl Into<String>) -> ErrorBody {
     ErrorBody { code: ErrorCode::BadRequest, message: message.into() }
 }
 

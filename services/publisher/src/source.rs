@@ -31,7 +31,7 @@ use muster_contract::{DeploymentId, DeviceKey, LabelError};
 use self::device_problems::DeviceProblems;
 use self::level_labels::LevelLabels;
 use self::level_rollouts::LevelRollouts;
-pub use self::level_rollouts::RolloutFile;
+pub(crate) use self::level_rollouts::RolloutFile;
 use crate::content::{Content, Interner};
 use crate::margo::application::{self, Catalogue};
 use crate::margo::{self, Level, labels, rollout, tombstone};
@@ -191,7 +191,7 @@ pub fn read(tree: &Tree, policy: Policy) -> Result<Fleet, Problems> {
 ///
 /// # Errors
 /// The commit has no device.
-pub fn check_not_empty(fleet: &Fleet) -> Result<(), Problems> {
+pub(crate) fn check_not_empty(fleet: &Fleet) -> Result<(), Problems> {
     let mut problems = Problems::default();
     if fleet.devices.is_empty() {
         let rule = "has no device folder (sites/<site>/<device>/), so no device would run anything any more: check the \

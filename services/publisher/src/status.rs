@@ -98,18 +98,18 @@ impl Status {
     }
 
     /// Discards the ancestors: the branch is at another commit, and may have been set back.
-    pub fn branch_moved(&self) {
+    pub(crate) fn branch_moved(&self) {
         self.lock().ancestors = Ancestors::default();
     }
 
     /// Whether a query needs the ancestors, and they are not read yet.
-    pub fn are_ancestors_wanted(&self) -> bool {
+    pub(crate) fn are_ancestors_wanted(&self) -> bool {
         let ancestors = &self.lock().ancestors;
         ancestors.is_wanted && ancestors.commits.is_none()
     }
 
     /// Sets the ancestors of the branch's commit.
-    pub fn set_ancestors(&self, newest: &str, mut commits: BTreeSet<String>) {
+    pub(crate) fn set_ancestors(&self, newest: &str, mut commits: BTreeSet<String>) {
         commits.remove(newest);
         self.lock().ancestors.commits = Some(commits);
     }
@@ -131,7 +131,7 @@ impl Status {
 
     /// Records that the repository has not answered since then, or answers again. Returns since when it hangs, counted from
     /// the first request without an answer, and whether that has changed.
-    pub fn set_hanging(&self, since: Option<Timestamp>) -> (Option<Timestamp>, bool) {
+    pub(crate) fn set_hanging(&self, since: Option<Timestamp>) -> (Option<Timestamp>, bool) {
         let mut state = self.lock();
         let Some(git) = &mut state.status.git else { return (None, false) };
         let before = git.hanging_since;
@@ -148,7 +148,7 @@ impl Status {
     }
 
     /// Clears the refused commit: a newer one was accepted.
-    pub fn clear_refused(&self) {
+    pub(crate) fn clear_refused(&self) {
         if let Some(git) = &mut self.lock().status.git {
             git.refused = None;
         }
@@ -179,14 +179,14 @@ impl Status {
     }
 
     /// Sets the devices for which the last accepted commit has mistakes.
-    pub fn set_held_back(&self, held_back: Option<HeldBack>) {
+    pub(crate) fn set_held_back(&self, held_back: Option<HeldBack>) {
         if let Some(git) = &mut self.lock().status.git {
             git.held_back = held_back;
         }
     }
 
     /// Clears the sequence in LEDGER, which is read from its beginning.
-    pub fn ledger_restarted(&self) {
+    pub(crate) fn ledger_restarted(&self) {
         if let Some(git) = &mut self.lock().status.git {
             git.applied_through = None;
         }

@@ -61,7 +61,7 @@ impl Metrics {
     }
 
     /// Sets how many credentials end soon, from the role of each.
-    pub fn show_ending(&self, ending: &[Role]) {
+    pub(crate) fn show_ending(&self, ending: &[Role]) {
         for role in Role::ALL.into_iter().filter(|role| *role != Role::Device) {
             let count = ending.iter().filter(|one| **one == role).count();
             self.credentials_ending.get_or_create(&RoleLabels { role: role.as_str() }).set(count as i64);

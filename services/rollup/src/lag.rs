@@ -97,7 +97,7 @@ impl LagState {
     }
 
     /// The last moment without lag, by the server's clock: the present where there is none.
-    pub fn vouched_at(&self) -> Option<Timestamp> {
+    pub(crate) fn vouched_at(&self) -> Option<Timestamp> {
         let (inner, now) = (self.inner(), Instant::now());
         let vouched = inner.vouched?;
         let since = if inner.lag(now).is_none() { now.duration_since(vouched.seen) } else { Duration::ZERO };
@@ -105,7 +105,7 @@ impl LagState {
     }
 
     /// Whether LEDGER has not stored a fact about the hub's hearing for [`UNRECORDED_FOR`]: freshness may be out of date.
-    pub fn is_unrecorded(&self) -> bool {
+    pub(crate) fn is_unrecorded(&self) -> bool {
         let inner = self.inner();
         let lasts = |since| Duration::try_from(inner.answered.at.duration_since(since)).unwrap_or_default();
         inner.unrecorded_since.is_some_and(|since| lasts(since) >= UNRECORDED_FOR)
@@ -120,7 +120,7 @@ impl LagState {
     }
 
     /// The present by the server's clock, as far as it is known.
-    pub fn server_time(&self) -> Timestamp {
+    pub(crate) fn server_time(&self) -> Timestamp {
         let LagSample { seen, at } = self.inner().answered;
         at.checked_add(Instant::now().duration_since(seen)).unwrap_or(at)
     }

@@ -17,8 +17,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-pub use self::fleet::FleetMetrics;
-pub use self::silence::{OTHER_SITES, SILENT_SITES_NAMED, SilenceMetrics};
+pub(crate) use self::fleet::FleetMetrics;
+pub(crate) use self::silence::SILENT_SITES_NAMED;
 
 /// The rollup's metrics. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -115,7 +115,7 @@ pub struct BehindLabels {
 
 /// Cause of the lag behind LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum BehindCause {
+pub(crate) enum BehindCause {
     /// Facts are unread.
     Lagging,
     /// LEDGER does not answer.
@@ -262,11 +262,6 @@ impl Metrics {
     /// Points of the past with one result since the start.
     pub fn rebuilds_with(&self, result: RebuildResult) -> u64 {
         self.rebuilds.get_or_create(&RebuildLabels { result }).get()
-    }
-
-    /// Snapshots with one result since the start.
-    pub fn snapshots_with(&self, result: SnapshotResult) -> u64 {
-        self.snapshots.get_or_create(&SnapshotLabels { result }).get()
     }
 }
 

@@ -79,7 +79,7 @@ impl LedgerProgress {
     }
 
     /// LEDGER ends here, as far as the monitor knows.
-    pub fn set_ledger_end(&self, last_seq: u64) {
+    pub(crate) fn set_ledger_end(&self, last_seq: u64) {
         let mut inner = self.inner();
         inner.ledger_end = inner.ledger_end.max(last_seq);
     }
@@ -105,7 +105,7 @@ impl LedgerProgress {
     }
 
     /// Records when LEDGER stored the oldest owner record of a partition without a pulse.
-    pub fn owned_without_pulse(&self, partition: u16, since: Timestamp) {
+    pub(crate) fn owned_without_pulse(&self, partition: u16, since: Timestamp) {
         self.inner().owned_since.insert(partition, since);
     }
 
@@ -132,7 +132,7 @@ impl LedgerProgress {
     }
 
     /// Nothing is read: LEDGER is another one.
-    pub fn start_over(&self) {
+    pub(crate) fn start_over(&self) {
         *self.inner() = ProgressInner::default();
         self.read_through.send_replace(0);
     }

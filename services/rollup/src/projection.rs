@@ -95,12 +95,12 @@ impl Projection {
     }
 
     /// Updates the marks of changed views and devices; no view shows them.
-    pub fn update_marks<T>(&self, take: impl FnOnce(&mut ProjectionState) -> T) -> T {
+    pub(crate) fn update_marks<T>(&self, take: impl FnOnce(&mut ProjectionState) -> T) -> T {
         take(&mut self.lock_write())
     }
 
     /// Starts over with an empty projection of a LEDGER created at another time or emptied. Not caught up any more.
-    pub fn start_over(&self, created_at: Timestamp) {
+    pub(crate) fn start_over(&self, created_at: Timestamp) {
         let mut now = self.lock_write();
         let origin = Origin { created_at, restarts: now.origin.restarts + 1 };
         *now = ProjectionState { origin, caught_up: false, fleet: Fleet::default(), uncounted: Vec::new() };

@@ -131,7 +131,7 @@ impl Publisher {
     }
 
     /// Adds the lag state, from which each view gets its validity: this long, or longer where there are many views.
-    pub fn vouching(self, lag: Arc<LagState>, validity: Duration) -> Self {
+    pub(crate) fn vouching(self, lag: Arc<LagState>, validity: Duration) -> Self {
         Self { lag: Some(lag), validity, ..self }
     }
 

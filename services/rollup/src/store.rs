@@ -231,7 +231,10 @@ impl Store {
     ///
     /// # Errors
     /// The snapshot cannot be read, a record is damaged, or `take` fails.
-    pub fn each_record<E: From<Damage>>(&self, mut take: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn each_record<E: From<Damage>>(
+        &self,
+        mut take: impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
         let unreadable = |source| E::from(Damage::Unreadable(source));
         let mut statement =
             self.connection.prepare("SELECT key, record, mark FROM device").map_err(unreadable)?;

@@ -34,7 +34,6 @@ use muster_identity::Role as Identity;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::activity::Takeovers;
 use self::checker::{CheckedCounts, Checker};
 use self::executor::{FaultCounts, FaultExecutor};
 use self::monitor::ViewMonitor;

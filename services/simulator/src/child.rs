@@ -16,11 +16,11 @@ use crate::environment;
 use crate::error::Error;
 
 /// Names the fleet's directory in the environment of every process of a fleet.
-pub const FLEET_DIR_VARIABLE: &str = "MUSTER_FLEET_DIR";
+pub(crate) const FLEET_DIR_VARIABLE: &str = "MUSTER_FLEET_DIR";
 /// Names an agent's directory in the environment of its workloads.
 pub const DATA_DIR_VARIABLE: &str = "MUSTER_DATA_DIR";
 /// Time between SIGTERM and SIGKILL: above the drain deadline of every service.
-pub const STOP_PATIENCE: Duration = Duration::from_secs(25);
+pub(crate) const STOP_PATIENCE: Duration = Duration::from_secs(25);
 
 /// How to start a process, so that it can be started again.
 #[derive(Debug, Clone)]
@@ -104,7 +104,7 @@ impl Child {
     }
 
     /// Sends it SIGTERM, and does not wait.
-    pub fn dismiss(&self) {
+    pub(crate) fn dismiss(&self) {
         self.signal(Signal::TERM);
     }
 

@@ -68,7 +68,7 @@ impl Lab {
     }
 
     /// The authority of that server's certificate.
-    pub fn authority_of(&self, site: &SiteId) -> PathBuf {
+    pub(crate) fn authority_of(&self, site: &SiteId) -> PathBuf {
         self.dir.join(format!("trust/{site}.pem"))
     }
 

@@ -33,9 +33,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::condition::{Condition, Direction, Setting, Shape};
-pub use self::profile::{Fault, Profile, UnknownProfile};
+pub use self::profile::{Fault, Profile};
 use self::relay::ConnectionContext;
-pub use self::switch::{CLIENTS_MAX, OnLink, Sharing, Switch};
+pub(crate) use self::switch::{OnLink, Sharing, Switch};
 
 /// Connections one link carries at once; more wait in the kernel until one ends.
 pub const CONNECTIONS_MAX: usize = 8192;

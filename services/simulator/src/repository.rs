@@ -12,7 +12,7 @@ use crate::environment;
 use crate::error::Error;
 
 /// The deployment whose releases go out in waves.
-pub const TELEMETRY: &str = "telemetry";
+pub(crate) const TELEMETRY: &str = "telemetry";
 
 /// The branch that is published.
 pub const BRANCH: &str = "main";
@@ -84,7 +84,7 @@ impl Repository {
     ///
     /// # Errors
     /// Git refuses.
-    pub async fn make_bare(&self) -> Result<(), Error> {
+    pub(crate) async fn make_bare(&self) -> Result<(), Error> {
         self.git(&["config", "core.bare", "true"]).await.map(drop)
     }
 
@@ -145,7 +145,7 @@ pub fn write_release(repository: &Repository, sites: &[String], release: u32) ->
 ///
 /// # Errors
 /// The disk refuses.
-pub fn write_bad_release(repository: &Repository, release: u32) -> Result<(), Error> {
+pub(crate) fn write_bad_release(repository: &Repository, release: u32) -> Result<(), Error> {
     repository.write(
         "fleet/telemetry.yaml",
         &telemetry(release, COLD).replace("components: [collector]", "components: [colector]"),
@@ -156,7 +156,7 @@ pub fn write_bad_release(repository: &Repository, release: u32) -> Result<(), Er
 ///
 /// # Errors
 /// The disk refuses.
-pub fn write_steady_release(repository: &Repository, release: u32) -> Result<(), Error> {
+pub(crate) fn write_steady_release(repository: &Repository, release: u32) -> Result<(), Error> {
     repository.write("fleet/telemetry.yaml", &telemetry(release, STEADY))
 }
 
@@ -164,7 +164,7 @@ pub fn write_steady_release(repository: &Repository, release: u32) -> Result<(),
 ///
 /// # Errors
 /// The disk refuses.
-pub fn write_failing_release(repository: &Repository, release: u32) -> Result<(), Error> {
+pub(crate) fn write_failing_release(repository: &Repository, release: u32) -> Result<(), Error> {
     repository.write("fleet/telemetry.yaml", &telemetry(release, FAILING))
 }
 
@@ -174,7 +174,11 @@ pub fn write_failing_release(repository: &Repository, release: u32) -> Result<()
 ///
 /// # Errors
 /// The disk refuses.
-pub fn write_rollout(repository: &Repository, canary: &DeviceKey, soak: Duration) -> Result<(), Error> {
+pub(crate) fn write_rollout(
+    repository: &Repository,
+    canary: &DeviceKey,
+    soak: Duration,
+) -> Result<(), Error> {
     let soak = format!("{}s", soak.as_secs());
     let text = format!(
         "# Every change goes to one device first, then to a quarter of the devices, then to the others.\n\

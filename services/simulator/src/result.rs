@@ -46,7 +46,7 @@ pub struct DeploymentResult {
 
 impl DeploymentResult {
     /// True where nothing of it is left to do or to learn.
-    pub fn is_converged(&self) -> bool {
+    pub(crate) fn is_converged(&self) -> bool {
         self.verdict == Verdict::Converged
     }
 }

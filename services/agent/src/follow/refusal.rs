@@ -24,7 +24,7 @@ use crate::store;
 pub(super) const CONFIRM_AFTER: Duration = Duration::from_secs(3);
 
 /// The refusal that stands; `None` if the device refuses nothing.
-pub type CurrentRefusal = Option<DesiredRefusal>;
+pub(crate) type CurrentRefusal = Option<DesiredRefusal>;
 
 /// A document that a read of DOWNLINK showed, and that was rejected.
 #[derive(Debug, Clone, Copy)]

@@ -58,7 +58,7 @@ impl StoredBody {
     ///
     /// # Errors
     /// It is not a stored body.
-    pub fn from_table(text: String) -> serde_json::Result<Self> {
+    pub(crate) fn from_table(text: String) -> serde_json::Result<Self> {
         serde_json::from_str::<IgnoredAny>(&text)?;
         let kept = Self(text);
         match kept.split() {

@@ -10,7 +10,7 @@ use super::{delivery, rows};
 use crate::db::{Connection, SqlResult, params};
 
 /// Rows evicted in one transaction at most; the following transactions evict the rest.
-pub const EVICTIONS_PER_COMMIT_MAX: usize = 1_024;
+pub(crate) const EVICTIONS_PER_COMMIT_MAX: usize = 1_024;
 
 /// The limits of the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

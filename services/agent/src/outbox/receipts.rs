@@ -17,14 +17,14 @@ use crate::report::{Body, CapabilitiesBody};
 use crate::store;
 
 /// Age from which a sent row that a receipt misses is sent again: until then it may still be under way.
-pub const RESEND_AGE: Duration = Duration::from_secs(30);
+pub(crate) const RESEND_AGE: Duration = Duration::from_secs(30);
 /// Age from which a sent row that no receipt ever mentions is sent again; doubles with each repetition.
 pub const UNMENTIONED_AGE: Duration = Duration::from_secs(10 * 60);
 /// Least time between two epochs that this device begins by itself. Two devices with one name begin epochs in turn at
 /// this pace; after one of them has stopped, the hub accepts the other within this time.
 pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(45);
 /// Least time between two rows that only declare lost numbers.
-pub const DECLARATION_INTERVAL: Duration = Duration::from_secs(60);
+pub(crate) const DECLARATION_INTERVAL: Duration = Duration::from_secs(60);
 /// Doublings of [`UNMENTIONED_AGE`] at most: about a week.
 const UNMENTIONED_DOUBLINGS_MAX: u64 = 10;
 

@@ -18,9 +18,9 @@ use crate::report::Body;
 use crate::store;
 
 /// Reports stored in one transaction at most.
-pub const REPORTS_PER_COMMIT_MAX: usize = 64;
+pub(crate) const REPORTS_PER_COMMIT_MAX: usize = 64;
 /// Ranges of folded or dropped numbers that one row declares at most.
-pub const RANGES_PER_ROW_MAX: usize = 256;
+pub(crate) const RANGES_PER_ROW_MAX: usize = 256;
 /// Bytes that a row counts beside its body and its ranges.
 pub const ROW_BYTES: usize = 128;
 /// Rows read at once at most.

@@ -7,7 +7,7 @@ pub use muster_contract::limits::PACKAGE_BYTES_MAX;
 use crate::relay::budget::Rate;
 
 /// Bytes of the cache, unless the agent's settings say otherwise.
-pub const CACHE_BYTES_DEFAULT: u64 = PACKAGE_BYTES_MAX;
+pub(crate) const CACHE_BYTES_DEFAULT: u64 = PACKAGE_BYTES_MAX;
 
 /// The settings of fetching.
 #[derive(Debug, Clone, PartialEq, Eq)]

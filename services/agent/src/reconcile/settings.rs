@@ -10,7 +10,7 @@ use muster_domain::eligibility::Capabilities;
 use crate::attempts::CrashLoopRule;
 
 /// Operations at a time.
-pub const OPERATIONS_MAX: usize = 16;
+pub(crate) const OPERATIONS_MAX: usize = 16;
 
 /// The retries of failed deployments: the bounds of the delay, and the rule of crash loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,4 +54,4 @@ pub struct Settings {
 }
 
 /// The document to apply; `None` before the first was accepted.
-pub type CurrentDesired = Option<Arc<DesiredState>>;
+pub(crate) type CurrentDesired = Option<Arc<DesiredState>>;

@@ -274,7 +274,7 @@ impl RelayCore {
     }
 
     /// The hub's last receipt was fetched and stored, or there is none.
-    pub const fn is_receipt_fetched(&self) -> bool {
+    pub(crate) const fn is_receipt_fetched(&self) -> bool {
         self.is_receipt_fetched
     }
 

@@ -50,7 +50,7 @@ use self::cluster::ClusterView;
 use self::discovery::Discovery;
 use self::helm::Helm;
 use self::kubeconfig::ClusterAccess;
-pub use self::kubeconfig::KubeconfigError;
+pub(crate) use self::kubeconfig::KubeconfigError;
 use self::observation::WatchPool;
 use self::ready::WatchedUnit;
 use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
@@ -59,9 +59,9 @@ use crate::package::PackageStore;
 /// The folder of the runtime's files below the data directory.
 const FOLDER: &str = "kubernetes";
 /// The default of the `helm` command.
-pub const HELM_DEFAULT: &str = "helm";
+pub(crate) const HELM_DEFAULT: &str = "helm";
 /// The default of the prefix of namespaces.
-pub const NAMESPACE_PREFIX_DEFAULT: &str = "muster-";
+pub(crate) const NAMESPACE_PREFIX_DEFAULT: &str = "muster-";
 /// Characters of the longest namespace.
 const NAMESPACE_CHARS_MAX: usize = 63;
 /// Namespaces of the cluster itself, in which no unit may be.

@@ -133,7 +133,7 @@ pub enum AuthError {
 
 impl AuthError {
     /// Whether a rule refuses the command, in contrast to a fault.
-    pub const fn is_refusal(&self) -> bool {
+    pub(crate) const fn is_refusal(&self) -> bool {
         matches!(
             self,
             Self::Exists(_)

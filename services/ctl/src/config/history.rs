@@ -70,7 +70,7 @@ impl PointArgs {
     }
 
     /// The same point by the fact that it stands for.
-    pub fn pinned_to(self, moment: &MomentAnswer) -> Self {
+    pub(crate) fn pinned_to(self, moment: &MomentAnswer) -> Self {
         Self { at: None, at_seq: Some(moment.as_of.ledger_seq), event_time: self.event_time }
     }
 }

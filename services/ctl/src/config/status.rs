@@ -138,7 +138,7 @@ pub struct StatusArgs {
 }
 
 /// Least budget of a document: its mandatory fields fit into it.
-pub const BUDGET_LEAST: u32 = 2_048;
+pub(crate) const BUDGET_LEAST: u32 = 2_048;
 
 /// How an answer is shown on the command line: for people, for programs, or as another system has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -287,7 +287,7 @@ impl StatusArgs {
     }
 
     /// True where the views answer: no filter but those of the list of deployments, no lines, and nothing else is asked for.
-    pub fn is_of_views(&self) -> bool {
+    pub(crate) fn is_of_views(&self) -> bool {
         let has_lines = self.output.is_some_and(|depth| depth != Depth::Summary);
         let is_part = !self.site.is_empty() || !self.error.is_empty() || has_lines;
         let more =
@@ -324,7 +324,7 @@ impl StatusArgs {
     }
 
     /// The question for the list of deployments.
-    pub fn list_query(&self) -> Query {
+    pub(crate) fn list_query(&self) -> Query {
         Query {
             site: self.site.iter().cloned().collect(),
             verdict: self.verdict.iter().copied().collect(),

@@ -32,7 +32,7 @@ pub fn logged_in(done: &LoggedIn) -> String {
 }
 
 /// The instruction that comes with a code.
-pub fn code_for(done: &LoggedIn) -> String {
+pub(crate) fn code_for(done: &LoggedIn) -> String {
     let LoggedIn { name, role, expires_at, .. } = done;
     format!("{} ({}): paste this code into the login page before {expires_at}\n", clean(name), clean(role))
 }
@@ -219,7 +219,7 @@ pub fn pushed(out: &RevokeResult) -> String {
 }
 
 /// The sites whose own server still accepts revoked devices: it does not learn of a revocation from the hub.
-pub fn not_yet(out: &RevokeResult) -> String {
+pub(crate) fn not_yet(out: &RevokeResult) -> String {
     let line = |site| {
         let words = format!(
             "the server of {site} still accepts its revoked devices: copy {LEAVES}/{site}/{SERVER_CONFIG} to it and \

@@ -6,17 +6,17 @@ use muster_contract::view::{Freshness, Standing, Verdict};
 /// No style at all.
 pub const PLAIN: Style = Style::new();
 /// The style of the most important text.
-pub const BOLD: Style = Style::new().bold();
+pub(crate) const BOLD: Style = Style::new().bold();
 /// The style of the least important text.
-pub const DIM: Style = Style::new().dimmed();
+pub(crate) const DIM: Style = Style::new().dimmed();
 /// Needs a person.
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Is unsure.
-pub const UNSURE: Style = AnsiColor::Yellow.on_default();
+pub(crate) const UNSURE: Style = AnsiColor::Yellow.on_default();
 /// Is on its way.
 pub const MOVING: Style = AnsiColor::Cyan.on_default();
 /// Is well.
-pub const WELL: Style = AnsiColor::Green.on_default();
+pub(crate) const WELL: Style = AnsiColor::Green.on_default();
 
 /// The style of a verdict.
 pub const fn verdict(verdict: Verdict) -> Style {
@@ -49,6 +49,6 @@ pub const fn freshness(freshness: Freshness) -> Style {
 }
 
 /// Text in a style.
-pub fn styled(style: Style, text: &str) -> String {
+pub(crate) fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }

@@ -279,10 +279,11 @@ fn error_lines(error: &ErrorCount, targets: u64) -> String {
 }
 
 /// The titles of [`cells`] after the name's.
-pub const LINE_TITLES: [&str; 6] = ["STANDING", "FRESHNESS", "KNOWN", "?>GENERATION", "?CHANGED", "BECAUSE"];
+pub(crate) const LINE_TITLES: [&str; 6] =
+    ["STANDING", "FRESHNESS", "KNOWN", "?>GENERATION", "?CHANGED", "BECAUSE"];
 
 /// The table of standings by device.
-pub fn standing_rows<'a>(lines: impl IntoIterator<Item = &'a TargetStatus>, frame: Frame) -> Table {
+pub(crate) fn standing_rows<'a>(lines: impl IntoIterator<Item = &'a TargetStatus>, frame: Frame) -> Table {
     let mut table = Table::new(&[&["DEVICE"], &LINE_TITLES[..]].concat());
     lines.into_iter().for_each(|line| table.row(cells(line.key.to_string(), line, frame)));
     table

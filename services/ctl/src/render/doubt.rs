@@ -45,7 +45,7 @@ fn unheard_of<N: AsRef<str>>(names: &[N], thing: &str) -> String {
 }
 
 /// The same of a list of deployments.
-pub fn dark_deployments<'a>(views: impl Iterator<Item = &'a DeploymentView> + Clone) -> String {
+pub(crate) fn dark_deployments<'a>(views: impl Iterator<Item = &'a DeploymentView> + Clone) -> String {
     let parts = views.map(|view| (view.deployment.as_str(), by_freshness(&view.counts)));
     let total = parts.clone().fold(Split::default(), |total, (_, heard)| sum(total, heard));
     dark(parts, total, "target")
@@ -53,7 +53,7 @@ pub fn dark_deployments<'a>(views: impl Iterator<Item = &'a DeploymentView> + Cl
 
 /// The numbers of unknown and stale targets.
 #[derive(Default)]
-pub struct UncertainTargets {
+pub(crate) struct UncertainTargets {
     targets: u64,
     unknown: u64,
     stale: u64,
@@ -62,7 +62,7 @@ pub struct UncertainTargets {
 
 impl UncertainTargets {
     /// Adds the targets of a deployment.
-    pub fn add(&mut self, view: &DeploymentView) {
+    pub(crate) fn add(&mut self, view: &DeploymentView) {
         let heard = by_freshness(&view.counts);
         self.targets += view.targets;
         self.unknown += view.complete.not_known();
@@ -71,7 +71,7 @@ impl UncertainTargets {
     }
 
     /// `1 of 6 not known, 2 of 6 stale`; none where there is no doubt.
-    pub fn words(&self) -> Option<String> {
+    pub(crate) fn words(&self) -> Option<String> {
         let parts = [(self.unknown, "not known"), (self.stale, "stale"), (self.never, "never heard")];
         let parts: Vec<_> = parts
             .iter()
@@ -83,7 +83,7 @@ impl UncertainTargets {
 }
 
 /// The number of devices whose reports are complete: `for 9,412 of 9,500 devices; 88 reports are missing`.
-pub fn watermark(complete: Complete) -> String {
+pub(crate) fn watermark(complete: Complete) -> String {
     let Complete { devices, of, missing_reports } = complete;
     let thing = if of == 1 { "device" } else { "devices" };
     let text = format!("for {} of {} {thing}", grouped(devices), grouped(of));

@@ -66,7 +66,7 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// `512 B`, `1.5 KiB`, `20.0 MiB`, `3.2 GiB`.
-pub fn bytes_text(bytes: u64) -> String {
+pub(crate) fn bytes_text(bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = UNITS.into_iter().find(|(_, size)| bytes >= *size);
     unit.map_or_else(
@@ -120,7 +120,7 @@ pub const fn freshness(freshness: Freshness) -> &'static str {
 }
 
 /// A freshness as text; a stale one with the time since the last contact, as in `stale 2h`.
-pub fn freshness_since(how: Freshness, last_heard_at: Option<Timestamp>, until: Timestamp) -> String {
+pub(crate) fn freshness_since(how: Freshness, last_heard_at: Option<Timestamp>, until: Timestamp) -> String {
     let silent =
         last_heard_at.filter(|_| how == Freshness::Stale).map(|at| until.as_second() - at.as_second());
     match silent.and_then(|seconds| u64::try_from(seconds).ok()) {
@@ -140,7 +140,7 @@ fn harmless(text: &str) -> String {
 }
 
 /// The lines of what a device says, each cleaned; they keep what they are set in by.
-pub fn clean_lines(text: &str) -> impl Iterator<Item = String> {
+pub(crate) fn clean_lines(text: &str) -> impl Iterator<Item = String> {
     text.trim().lines().map(|line| harmless(line).trim_end().to_owned())
 }
 

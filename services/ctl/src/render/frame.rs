@@ -24,7 +24,7 @@ impl From<Timestamp> for Frame {
 
 impl Frame {
     /// The moment to which ages of silence are counted.
-    pub fn silent_to(&self) -> Timestamp {
+    pub(crate) fn silent_to(&self) -> Timestamp {
         self.then.unwrap_or(self.now)
     }
 }

@@ -14,7 +14,7 @@ use super::format::age;
 const TOGETHER: Duration = Duration::from_secs(60);
 
 /// The state of the hub's partitions in an answer, as a whole or in its view.
-pub fn of_answer(answer: &Value) -> HubHearing {
+pub(crate) fn of_answer(answer: &Value) -> HubHearing {
     let hub = if answer["hub"].is_null() { &answer["view"]["hub"] } else { &answer["hub"] };
     HubHearing::deserialize(hub).unwrap_or_default()
 }

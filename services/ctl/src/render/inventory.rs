@@ -72,18 +72,18 @@ pub fn node(status: &NodeStatus, now: Timestamp) -> String {
 }
 
 /// A node that was changed.
-pub fn node_changed(node: &Node) -> String {
+pub(crate) fn node_changed(node: &Node) -> String {
     let cluster = node.cluster.as_ref().map(|cluster| format!(" in cluster {cluster}")).unwrap_or_default();
     format!("node {} is {}{cluster} (version {})\n", node.key, state(node), node.version)
 }
 
 /// A cluster that was changed.
-pub fn cluster_changed(cluster: &Cluster) -> String {
+pub(crate) fn cluster_changed(cluster: &Cluster) -> String {
     format!("cluster {} is {} (version {})\n", cluster.name, word(&cluster.state), cluster.version)
 }
 
 /// A capability that was changed.
-pub fn capability_changed(capability: &Capability) -> String {
+pub(crate) fn capability_changed(capability: &Capability) -> String {
     let Capability { name, state, version, .. } = capability;
     format!("capability {name} is {} (version {version})\n", word(state))
 }
@@ -122,7 +122,7 @@ pub fn disruptions(answer: &InventoryAnswer, now: Timestamp) -> String {
 }
 
 /// The disruptions of a node.
-pub fn disruptions_of(node: &Node, now: Timestamp) -> String {
+pub(crate) fn disruptions_of(node: &Node, now: Timestamp) -> String {
     disruption_table([node], now)
 }
 

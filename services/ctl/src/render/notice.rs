@@ -62,7 +62,7 @@ pub fn over(wanted: Option<Verdict>, verdict: Option<Verdict>) -> String {
 }
 
 /// The first line of a watch that waits for a commit.
-pub fn waiting_for(commit: &CommitName) -> String {
+pub(crate) fn waiting_for(commit: &CommitName) -> String {
     format!("muster: waiting until LEDGER holds all of commit {commit}\n")
 }
 
@@ -79,7 +79,7 @@ pub fn in_ledger(commit: &CommitName, through: u64) -> String {
 }
 
 /// The line of a watch whose time is over before the commit is in LEDGER.
-pub fn commit_is_missing(commit: &CommitName) -> String {
+pub(crate) fn commit_is_missing(commit: &CommitName) -> String {
     format!(
         "the time is over: LEDGER does not hold all of commit {commit} yet; `muster publisher status` says how far it is"
     )
@@ -94,7 +94,7 @@ pub fn unread(verdict: Option<Verdict>, through: u64) -> String {
 }
 
 /// The line of a watch whose condition holds, with the commit that it waited for.
-pub fn with_commit(
+pub(crate) fn with_commit(
     deployment: &DeploymentId,
     verdict: Option<Verdict>,
     as_of: AsOf,

@@ -17,7 +17,7 @@ use super::frame::Frame;
 use super::table::{Cell, Table};
 
 pub use self::detail::{instance, show};
-pub use self::history::history_line;
+pub(crate) use self::history::history_line;
 
 /// The intent of an operation that a person requested, as MRDS has it.
 const PERSON: &str = "User";

@@ -38,7 +38,7 @@ fn since(at: Timestamp, now: Timestamp) -> String {
 }
 
 /// The standings of an answer: effects of silent sites apart from the rest.
-pub struct FoldedSilence<'a> {
+pub(crate) struct FoldedSilence<'a> {
     /// Each silent site with its effects, where the answer has several.
     pub folded: Vec<(&'a SilentSite, Vec<&'a Because>)>,
     /// The others.
@@ -46,7 +46,7 @@ pub struct FoldedSilence<'a> {
 }
 
 /// Separates the effects of silent sites from the other standings.
-pub fn fold_silence<'a>(sites: &'a SilentSites, standings: &'a [Because]) -> FoldedSilence<'a> {
+pub(crate) fn fold_silence<'a>(sites: &'a SilentSites, standings: &'a [Because]) -> FoldedSilence<'a> {
     let mut split = FoldedSilence { folded: Vec::new(), rest: Vec::new() };
     for because in standings {
         match sites.of(&because.key.site).filter(|_| is_effect(because)) {

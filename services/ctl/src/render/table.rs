@@ -52,7 +52,7 @@ struct Column {
 
 impl Cell {
     /// Text in a style.
-    pub fn styled(text: impl Into<String>, style: Style) -> Self {
+    pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
         // Before widths are taken: a time with an offset is wider.
         let text = local::text(&text.into()).into_owned();
         Self { text, style }
@@ -105,7 +105,7 @@ impl Table {
     }
 
     /// Adds a row with lines of text below it, each with its line break.
-    pub fn row_above(&mut self, cells: impl IntoIterator<Item = Cell>, below: String) {
+    pub(crate) fn row_above(&mut self, cells: impl IntoIterator<Item = Cell>, below: String) {
         self.rows.push(Row { cells: cells.into_iter().collect(), below });
     }
 

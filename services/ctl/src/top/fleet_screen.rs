@@ -12,7 +12,7 @@ use crate::names::ShownNames;
 use crate::rollout::HeldChanges;
 
 /// Age beyond which an answer is out of date although no question failed: several questions are overdue by then.
-pub const OLD_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const OLD_AFTER: Duration = Duration::from_secs(10);
 
 /// One answer to each question of the first screen, or the error.
 #[derive(Debug)]

@@ -48,7 +48,7 @@ const _: () = assert!(
 
 /// Delivers due notices. Clones share everything.
 #[derive(Clone)]
-pub struct Deliverer {
+pub(crate) struct Deliverer {
     hub: Hub,
     webhooks: Arc<Webhooks>,
     clock: Arc<dyn Clock>,
@@ -69,7 +69,7 @@ struct Outcome {
 
 impl Deliverer {
     /// A deliverer of a gateway that people know by a public host.
-    pub fn new(
+    pub(crate) fn new(
         hub: Hub,
         webhooks: Arc<Webhooks>,
         clock: Arc<dyn Clock>,
@@ -81,7 +81,7 @@ impl Deliverer {
     }
 
     /// Delivers until `stop`, and finishes the deliveries that are under way then.
-    pub async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(self, stop: CancellationToken) {
         let (mut deliveries, mut is_refused, slots) = (JoinSet::new(), false, DeliverySlots::default());
         while !stop.is_cancelled() {
             // Several may have ended since: only those under way are kept.

@@ -9,7 +9,7 @@ use muster_service::config::Problems;
 /// The settings of webhooks as text.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Webhooks")]
-pub struct WebhooksArgs {
+pub(crate) struct WebhooksArgs {
     /// File with the key that seals addresses and secrets of webhooks, the same for all gateways: 32 random bytes in base64
     /// (`openssl rand -base64 32`), up to four keys, a line each; the first seals, all open. With it this gateway registers
     /// webhooks, and delivers to those that one of its keys has sealed. If people log in, it needs --revocations
@@ -45,7 +45,7 @@ pub struct WebhooksConfig {
 impl WebhooksArgs {
     /// The checked settings: `Some(None)` without webhooks, `None` if one was refused. A gateway with a login that knows no
     /// revocations would post to revoked people for ever.
-    pub fn check(
+    pub(crate) fn check(
         &self,
         knows_no_revocations: bool,
         problems: &mut Problems,

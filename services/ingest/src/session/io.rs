@@ -179,7 +179,7 @@ pub struct Conditions {
 
 impl Conditions {
     /// Whether LEDGER was checked over this connection. Over a new one it may be another LEDGER, or an older state of it.
-    pub fn sees_ledger(&self) -> bool {
+    pub(crate) fn sees_ledger(&self) -> bool {
         self.link == self.ledger_seen_over
     }
 }

@@ -133,7 +133,7 @@ impl AnnouncerHandle {
     }
 
     /// Passes on the generations of devices; false if the announcer is gone.
-    pub async fn report_generations(&self, beats: Vec<(DeviceKey, Generation)>) -> bool {
+    pub(crate) async fn report_generations(&self, beats: Vec<(DeviceKey, Generation)>) -> bool {
         self.commands.send(Command::Heard(beats)).await.is_ok()
     }
 
@@ -149,7 +149,7 @@ impl AnnouncerHandle {
     }
 
     /// Passes on devices whose recently stored documents must be checked; false if the announcer is gone.
-    pub async fn recently_stored(&self, devices: BTreeSet<DeviceKey>) -> bool {
+    pub(crate) async fn recently_stored(&self, devices: BTreeSet<DeviceKey>) -> bool {
         self.commands.send(Command::RecentlyStored(devices)).await.is_ok()
     }
 
@@ -159,7 +159,7 @@ impl AnnouncerHandle {
     }
 
     /// Notes that LEDGER is read from its beginning; false if the announcer is gone.
-    pub async fn ledger_restarted(&self) -> bool {
+    pub(crate) async fn ledger_restarted(&self) -> bool {
         self.commands.send(Command::LedgerRestarted).await.is_ok()
     }
 

@@ -28,14 +28,14 @@ pub enum GitSettingError {
 
 impl GitUrl {
     /// The address for git. An existing path is made absolute.
-    pub fn for_git(&self) -> String {
+    pub(crate) fn for_git(&self) -> String {
         let path = Path::new(&self.0);
         let absolute = if path.exists() { path.canonicalize().ok() } else { None };
         absolute.and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| self.0.clone())
     }
 
     /// `https://host:port` of an HTTP address, the only origin that gets the token.
-    pub fn http_origin(&self) -> Option<String> {
+    pub(crate) fn http_origin(&self) -> Option<String> {
         let (scheme, rest) = self.0.split_once("://")?;
         if !["http", "https"].contains(&scheme) {
             return None;
@@ -46,19 +46,19 @@ impl GitUrl {
     }
 
     /// True if the traffic, including a token, is sent over the network in clear text.
-    pub fn is_clear_text(&self) -> bool {
+    pub(crate) fn is_clear_text(&self) -> bool {
         let host =
             self.0.strip_prefix("http://").map(|rest| rest.rsplit_once('@').map_or(rest, |(_, host)| host));
         host.is_some_and(|host| !["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local)))
     }
 
     /// The user of an HTTP address, which may be a token: git repeats it in its errors.
-    pub fn http_user(&self) -> Option<&str> {
+    pub(crate) fn http_user(&self) -> Option<&str> {
         self.http_origin().and(userinfo(&self.0)).filter(|user| !user.is_empty())
     }
 
     /// True if the address names a user.
-    pub fn names_user(&self) -> bool {
+    pub(crate) fn names_user(&self) -> bool {
         userinfo(&self.0).is_some()
     }
 }

@@ -19,7 +19,7 @@ pub struct LabelEntry {
 }
 
 /// True for the path of a file of labels.
-pub fn is_labels(path: &str) -> bool {
+pub(crate) fn is_labels(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     ["labels.yaml", "labels.yml"].iter().any(|reserved| name.eq_ignore_ascii_case(reserved))
 }

@@ -122,7 +122,7 @@ impl Backfill {
     }
 
     /// Notes that a question came.
-    pub fn give_way(&mut self) {
+    pub(crate) fn give_way(&mut self) {
         let asked = Instant::now() + REST_ASKED;
         self.rest_until = self.rest_until.map(|until| until.max(asked));
         if self.stepped_at.elapsed() >= IDLE_MAX {

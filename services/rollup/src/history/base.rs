@@ -15,7 +15,7 @@ use super::checkpoint_retention::Mark;
 
 /// Length of a window of LEDGER that holds the whole state at its end: the re-assertion period, and a week for
 /// services that were down when a re-assertion was due.
-pub const WINDOW_WHOLE: Duration = Duration::from_secs(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60);
+pub(crate) const WINDOW_WHOLE: Duration = Duration::from_secs(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60);
 
 const _: () = assert!(WINDOW_WHOLE.as_secs() < LEDGER_AGE_MAX.as_secs());
 
@@ -30,7 +30,7 @@ pub struct Window {
 
 /// The start of a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Base {
+pub(crate) enum Base {
     /// A checkpoint.
     Checkpoint(Mark),
     /// Nothing: LEDGER holds every fact there ever was.
@@ -53,7 +53,7 @@ pub struct TooOld {
 ///
 /// # Errors
 /// The point cannot be rebuilt from anything.
-pub fn bases(
+pub(crate) fn bases(
     ledger_seq: u64,
     stored_at: Option<Timestamp>,
     marks: &[Mark],
@@ -80,7 +80,7 @@ pub fn bases(
 }
 
 /// The first point at or after a fact that can be rebuilt and from which LEDGER can be read on; none if there is none.
-pub fn first_reachable(
+pub(crate) fn first_reachable(
     ledger_seq: u64,
     stored_at: Option<Timestamp>,
     marks: &[Mark],

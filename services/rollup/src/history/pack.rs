@@ -8,7 +8,7 @@ use super::store::error::{KeepError, LoadError};
 use crate::store::Store;
 
 /// Records compressed together: enough to repeat themselves, few enough to be read by several threads at once.
-pub const PART_RECORDS: usize = 2_000;
+pub(crate) const PART_RECORDS: usize = 2_000;
 /// Bytes of one part, unpacked, beyond which no further record is put into it.
 const PART_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of one unpacked part: a larger one is damaged, and a record of that size is not kept.
@@ -33,7 +33,7 @@ pub struct Packed {
 
 /// Packs records into parts.
 #[derive(Debug, Default)]
-pub struct Packer {
+pub(crate) struct Packer {
     lines: String,
     waiting: usize,
     packed: Packed,
@@ -44,7 +44,7 @@ impl Packed {
     ///
     /// # Errors
     /// The snapshot does not hold, or a record cannot be packed.
-    pub fn of_snapshot(snapshot: &Store) -> Result<Self, KeepError> {
+    pub(crate) fn of_snapshot(snapshot: &Store) -> Result<Self, KeepError> {
         let mut packer = Packer::default();
         snapshot.each_record(|record| packer.pack_text(record))?;
         packer.finish(snapshot.hearing()?)
@@ -56,7 +56,7 @@ impl Packer {
     ///
     /// # Errors
     /// The record is too large or cannot be packed.
-    pub fn pack_text(&mut self, record: &str) -> Result<(), KeepError> {
+    pub(crate) fn pack_text(&mut self, record: &str) -> Result<(), KeepError> {
         if record.len() as u64 >= PART_BYTES_MAX {
             let words = format!("one record has {} bytes; {PART_BYTES_MAX} can be read", record.len());
             return Err(KeepError::Pack(io::Error::other(words)));
@@ -75,7 +75,7 @@ impl Packer {
     ///
     /// # Errors
     /// As [`Self::pack_text`].
-    pub fn pack_record(&mut self, record: &DeviceRecord) -> Result<(), KeepError> {
+    pub(crate) fn pack_record(&mut self, record: &DeviceRecord) -> Result<(), KeepError> {
         let text = serde_json::to_string(record).map_err(|error| KeepError::Pack(error.into()))?;
         self.pack_text(&text)
     }
@@ -84,7 +84,7 @@ impl Packer {
     ///
     /// # Errors
     /// The last part cannot be packed.
-    pub fn finish(mut self, hearing: HearingState) -> Result<Packed, KeepError> {
+    pub(crate) fn finish(mut self, hearing: HearingState) -> Result<Packed, KeepError> {
         self.pack()?;
         self.packed.hearing = hearing;
         Ok(self.packed)

@@ -167,7 +167,7 @@ pub fn pair(
 impl Rebuilds {
     /// The same for the questions of a requester.
     #[must_use]
-    pub fn for_requester(self, requester: Requester) -> Self {
+    pub(crate) fn for_requester(self, requester: Requester) -> Self {
         Self { requester, ..self }
     }
 
@@ -202,7 +202,7 @@ impl Rebuilds {
     ///
     /// # Errors
     /// As [`Self::past`].
-    pub async fn remaining_changes(
+    pub(crate) async fn remaining_changes(
         &self,
         from: u64,
         to: u64,
@@ -227,7 +227,7 @@ impl Rebuilds {
 
     /// A slot for a waiting question, from its first read of LEDGER on; none if all slots are in use. A
     /// question without a slot does not wait.
-    pub fn acquire_slot(&self) -> Option<Permit> {
+    pub(crate) fn acquire_slot(&self) -> Option<Permit> {
         self.places.acquire(&self.requester).ok()
     }
 

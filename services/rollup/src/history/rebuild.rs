@@ -124,7 +124,7 @@ impl Rebuilder {
     ///
     /// # Errors
     /// LEDGER cannot be read.
-    pub async fn remaining_changes(
+    pub(crate) async fn remaining_changes(
         &self,
         from: u64,
         to: u64,
@@ -232,7 +232,7 @@ impl Rebuilder {
 ///
 /// # Errors
 /// LEDGER can no longer be read on.
-pub async fn fold_to(
+pub(crate) async fn fold_to(
     fleet: &mut Fleet,
     tail: &mut Tail,
     ledger_seq: u64,

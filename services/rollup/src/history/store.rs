@@ -233,7 +233,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn start_over(&mut self, created_at: Timestamp) -> Result<(), StoreError> {
+    pub(crate) fn start_over(&mut self, created_at: Timestamp) -> Result<(), StoreError> {
         if !self.marks.is_empty() {
             let aside = copy_aside(&self.connection, &self.path)?;
             tracing::warn!(aside = %aside.display(), "LEDGER was created anew: set the old checkpoints aside");
@@ -255,7 +255,7 @@ impl Checkpoints {
 ///
 /// # Errors
 /// A database cannot be written.
-pub fn name_ledger(directory: &Path, created_at: Timestamp) -> Result<(), StoreError> {
+pub(crate) fn name_ledger(directory: &Path, created_at: Timestamp) -> Result<(), StoreError> {
     let databases = [(FILE, KIND, "ledger"), (crate::store::FILE, crate::store::KIND, "snapshot")];
     for (name, kind, table) in databases {
         let path = directory.join(name);

@@ -10,7 +10,7 @@ use muster_contract::subjects::stream;
 
 /// The fact for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FactAtTime {
+pub(crate) enum FactAtTime {
     /// This fact of LEDGER; 0 where the time is before the first ever.
     Fact(u64),
     /// A fact that LEDGER no longer holds: the first it holds was stored later.
@@ -26,7 +26,7 @@ pub enum FactAtTime {
 ///
 /// # Errors
 /// LEDGER cannot be read.
-pub async fn last_fact(bus: &Bus, time: Timestamp) -> Result<FactAtTime, ReadError> {
+pub(crate) async fn last_fact(bus: &Bus, time: Timestamp) -> Result<FactAtTime, ReadError> {
     let ledger = bus.stream_state(stream::LEDGER).await?;
     let mut search = Search::within(ledger.first_seq, ledger.last_seq, time);
     while let Some(seq) = search.next() {

@@ -18,9 +18,9 @@ use prometheus_client::registry::Registry;
 use super::gauge::shown;
 
 /// Sites with a series of their own.
-pub const SILENT_SITES_NAMED: usize = 20;
+pub(crate) const SILENT_SITES_NAMED: usize = 20;
 /// The label value of all other sites: no site's name has brackets.
-pub const OTHER_SITES: &str = "(others)";
+pub(crate) const OTHER_SITES: &str = "(others)";
 
 /// The silence of the fleet's devices. Clones share it.
 #[derive(Debug, Clone, Default)]

@@ -70,7 +70,7 @@ pub fn decide(heard: &Heard, now: Timestamp) -> Option<HearingDecision> {
 
 /// Whether a stop at this sequence must be re-asserted so that LEDGER does not discard it: it is old, or in the
 /// part that is discarded first when LEDGER is full, or already discarded.
-pub fn must_repeat(place: Option<(u64, Timestamp)>, ledger: &StreamState, now: Timestamp) -> bool {
+pub(crate) fn must_repeat(place: Option<(u64, Timestamp)>, ledger: &StreamState, now: Timestamp) -> bool {
     let Some((seq, stored_at)) = place else { return true };
     let is_filling = ledger.bytes_max.is_some_and(|most| {
         u128::from(ledger.bytes) * 100 >= u128::from(most) * u128::from(LEDGER_REASSERT_PERCENT)

@@ -14,11 +14,11 @@ use muster_contract::Timestamp;
 use muster_contract::subjects::ViewKey;
 
 /// Shortest time for which a view may be believed, unless `--view-validity` sets another.
-pub const VALID_MIN: Duration = Duration::from_secs(120);
+pub(crate) const VALID_MIN: Duration = Duration::from_secs(120);
 /// Most views written again in a second for nothing but their time.
-pub const RENEWALS_PER_SECOND: usize = 50;
+pub(crate) const RENEWALS_PER_SECOND: usize = 50;
 /// The same of views whose time is over.
-pub const REVIVALS_PER_SECOND: usize = 1_000;
+pub(crate) const REVIVALS_PER_SECOND: usize = 1_000;
 /// Renewals of a view within its time.
 const RENEWALS_EACH: usize = 2;
 
@@ -35,7 +35,7 @@ pub const fn validity(views: usize, shortest: Duration) -> Duration {
 }
 
 /// The views that may still be believed after `vouched_at`.
-pub fn to_end(held: &BTreeMap<ViewKey, CachedEntry>, vouched_at: Timestamp) -> Vec<ViewKey> {
+pub(crate) fn to_end(held: &BTreeMap<ViewKey, CachedEntry>, vouched_at: Timestamp) -> Vec<ViewKey> {
     let is_believed =
         |held: &CachedEntry| held.is_view() && held.valid_until().is_none_or(|until| until > vouched_at);
     held.iter().filter(|(_, held)| is_believed(held)).map(|(key, _)| key.clone()).collect()

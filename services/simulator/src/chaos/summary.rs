@@ -73,7 +73,7 @@ pub struct Summary {
 
 impl Summary {
     /// Faults whose kind begins with this.
-    pub fn faults_of(&self, prefix: &str) -> u64 {
+    pub(crate) fn faults_of(&self, prefix: &str) -> u64 {
         self.faults.iter().filter(|(kind, _)| kind.starts_with(prefix)).map(|(_, count)| count).sum()
     }
 

@@ -46,7 +46,7 @@ Exit codes: 0 no violation (or Ctrl-C); 1 a violation, or a process ended by its
 
 /// `chaos`, as typed.
 #[derive(Debug, Args)]
-pub struct ChaosArgs {
+pub(crate) struct ChaosArgs {
     /// How long faults go on; healing and the final checks come on top
     #[arg(long, env = "MUSTER_SECONDS", value_name = "N", default_value = "60")]
     seconds: String,
@@ -124,7 +124,7 @@ impl ChaosConfig {
     }
 
     /// How many agents run real processes: those of the first site.
-    pub fn process_agents(&self) -> usize {
+    pub(crate) fn process_agents(&self) -> usize {
         (self.agents / PROCESS_AGENTS_ONE_IN).clamp(1, PROCESS_AGENTS_MAX)
     }
 
@@ -138,7 +138,7 @@ impl ChaosConfig {
     }
 
     /// Which devices have a small disk: every so many, the first of all among them.
-    pub fn small_disks(&self) -> Vec<usize> {
+    pub(crate) fn small_disks(&self) -> Vec<usize> {
         let wanted = (self.agents / SMALL_DISKS_ONE_IN).clamp(1, SMALL_DISKS_MAX);
         (0..wanted).map(|at| at * self.agents / wanted).collect()
     }

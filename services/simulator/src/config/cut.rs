@@ -21,7 +21,7 @@ pub(super) const CUTS_DEFAULT: &str = "/tmp/muster-cuts";
 
 /// `cut` and `mend`, as typed.
 #[derive(Debug, Args)]
-pub struct CutArgs {
+pub(crate) struct CutArgs {
     /// The client: its address, or a name that has one here, such as that of its container
     client: String,
     /// Folder of the link's cuts

@@ -30,7 +30,7 @@ Exit codes: 0 everything converged and no report is missing (or Ctrl-C); 1 it di
 
 /// `demo`, as typed.
 #[derive(Debug, Args)]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// Devices, at most 1000, each an agent of its own behind a link of its own
     #[arg(long, env = "MUSTER_DEVICES", default_value = "20")]
     devices: String,
@@ -134,7 +134,7 @@ impl DemoArgs {
 
 impl DemoConfig {
     /// The names of the sites.
-    pub fn site_names(&self) -> Vec<String> {
+    pub(crate) fn site_names(&self) -> Vec<String> {
         run::site_names(self.sites)
     }
 

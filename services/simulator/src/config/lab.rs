@@ -25,7 +25,7 @@ const NAMES_DEFAULT: [&str; 4] = ["nats", "link", "localhost", "127.0.0.1"];
 
 /// `lab`
 #[derive(Debug, Subcommand)]
-pub enum LabCommand {
+pub(crate) enum LabCommand {
     /// Create the files that must exist before the first container starts, and end
     Prepare(PrepareArgs),
     /// Enrol devices that ask, and add them to the fleet, until asked to stop
@@ -34,7 +34,7 @@ pub enum LabCommand {
 
 /// The settings of both commands, as text.
 #[derive(Debug, Args)]
-pub struct PlaceArgs {
+pub(crate) struct PlaceArgs {
     /// Directory with the folders of the lab
     #[arg(
         long = "lab-dir",
@@ -50,7 +50,7 @@ pub struct PlaceArgs {
 
 /// `lab prepare`, as typed.
 #[derive(Debug, Args)]
-pub struct PrepareArgs {
+pub(crate) struct PrepareArgs {
     /// Name or address in the hub's certificate; may be given several times [default: nats, link, localhost, 127.0.0.1]
     #[arg(
         long = "lab-name",
@@ -84,7 +84,7 @@ pub struct PrepareArgs {
 
 /// `lab admit`, as typed.
 #[derive(Debug, Args)]
-pub struct AdmitArgs {
+pub(crate) struct AdmitArgs {
     /// The fleet's repository, as git pushes to it
     #[arg(
         long = "lab-repository",

@@ -33,7 +33,7 @@ Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be u
 
 /// `link`, as typed.
 #[derive(Debug, Args)]
-pub struct LinkArgs {
+pub(crate) struct LinkArgs {
     /// Where clients connect to
     #[arg(
         long = "link-listen",

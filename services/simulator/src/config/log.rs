@@ -4,11 +4,11 @@ use clap::Args;
 use muster_service::config::{Common, Problems};
 
 /// The default log filter.
-pub const LOG_DEFAULT: &str = "info";
+pub(crate) const LOG_DEFAULT: &str = "info";
 
 /// How the log is written, as typed.
 #[derive(Debug, Args)]
-pub struct LogArgs {
+pub(crate) struct LogArgs {
     /// How to write the log on standard error: text or json
     #[arg(long, env = "MUSTER_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     log_format: String,

@@ -15,7 +15,7 @@ const NATS_SERVER_DEFAULT: &str = ".tools/nats-server";
 /// Most devices of a run: each is a process of its own.
 pub const DEVICES_MAX: u64 = 1000;
 /// Longest run with an end.
-pub const SECONDS_MAX: u64 = 24 * 60 * 60;
+pub(crate) const SECONDS_MAX: u64 = 24 * 60 * 60;
 
 /// Where a run takes place.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub struct RunLocation {
 
 /// Where a run takes place, as typed.
 #[derive(Debug, Args)]
-pub struct RunLocationArgs {
+pub(crate) struct RunLocationArgs {
     /// Where Muster's programs are; beside this one if left out
     #[arg(long, env = "MUSTER_BIN_DIR", value_name = "DIR")]
     bin_dir: Option<PathBuf>,
@@ -76,7 +76,7 @@ pub(super) fn seconds(problems: &mut Problems, text: &str, min: u64) -> Option<D
 }
 
 /// `site-1`, `site-2` and so on.
-pub fn site_names(sites: usize) -> Vec<String> {
+pub(crate) fn site_names(sites: usize) -> Vec<String> {
     (1..=sites).map(|site| format!("site-{site}")).collect()
 }
 

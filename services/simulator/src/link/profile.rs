@@ -104,7 +104,7 @@ impl Profile {
         faults: &[],
     };
     /// The profile of the demo's links.
-    pub const FLAPPING: Self = Self {
+    pub(crate) const FLAPPING: Self = Self {
         name: "flapping",
         about: "fast, and cut or stalled for up to 5 s every few seconds",
         shape: Shape::PLAIN,
@@ -113,7 +113,7 @@ impl Profile {
         faults: &[(Fault::Cut, 3), (Fault::Stall, 1)],
     };
     /// Everything goes wrong, often.
-    pub const FLAKY: Self = Self {
+    pub(crate) const FLAKY: Self = Self {
         name: "flaky",
         about: "fast, and every kind of fault for up to 12 s every few seconds",
         shape: Shape::PLAIN,
@@ -130,7 +130,7 @@ impl Profile {
         ],
     };
     /// A narrow line.
-    pub const THIN: Self = Self {
+    pub(crate) const THIN: Self = Self {
         name: "thin",
         about: "16 KiB/s up, 64 KiB/s down, 80 ms; cut for seconds every few minutes",
         shape: Shape::PLAIN
@@ -141,7 +141,7 @@ impl Profile {
         faults: &[(Fault::Cut, 2), (Fault::Stall, 1), (Fault::Throttle, 2)],
     };
     /// By way of a geostationary satellite.
-    pub const SATELLITE: Self = Self {
+    pub(crate) const SATELLITE: Self = Self {
         name: "satellite",
         about: "32 KiB/s up, 256 KiB/s down, 600 ms; dark for up to minutes",
         shape: Shape::PLAIN
@@ -152,7 +152,7 @@ impl Profile {
         faults: &[(Fault::Stall, 3), (Fault::DeafServer, 1), (Fault::DeafClient, 1)],
     };
     /// A vehicle.
-    pub const MOBILE: Self = Self {
+    pub(crate) const MOBILE: Self = Self {
         name: "mobile",
         about: "256 KiB/s up, 1 MiB/s down, 60 ms, all of it changing; away for up to minutes",
         shape: Shape::PLAIN

@@ -16,7 +16,7 @@ use super::relay::{self, ConnectionContext};
 use super::{ACCEPT_PAUSE, CONNECTIONS_MAX, Direction, Link};
 
 /// Clients that get a link of their own; those beyond are turned away.
-pub const CLIENTS_MAX: usize = CONNECTIONS_MAX;
+pub(crate) const CLIENTS_MAX: usize = CONNECTIONS_MAX;
 
 /// Which clients share a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,14 +29,14 @@ pub enum Sharing {
 
 /// Links behind one address. Dropping it ends them and their connections.
 #[derive(Debug)]
-pub struct Switch {
+pub(crate) struct Switch {
     address: SocketAddr,
     lines: Arc<Lines>,
     _stop: DropGuard,
 }
 
 /// The callback that gets every new link with its number, which selects its schedule.
-pub type OnLink = Box<dyn Fn(Arc<Link>, IpAddr, usize) + Send + Sync>;
+pub(crate) type OnLink = Box<dyn Fn(Arc<Link>, IpAddr, usize) + Send + Sync>;
 
 struct Lines {
     server: String,
@@ -52,7 +52,7 @@ impl Switch {
     ///
     /// # Errors
     /// The address could not be bound.
-    pub async fn open(
+    pub(crate) async fn open(
         listen: SocketAddr,
         server: &str,
         seed: u64,
@@ -73,17 +73,17 @@ impl Switch {
     }
 
     /// Where clients connect to.
-    pub const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Links there are.
-    pub fn links(&self) -> usize {
+    pub(crate) fn links(&self) -> usize {
         self.lines.table().len()
     }
 
     /// Cuts the links of these clients, and mends those of all others. A shared link is cut if there is any client.
-    pub fn cut_off(&self, clients: &BTreeSet<IpAddr>) {
+    pub(crate) fn cut_off(&self, clients: &BTreeSet<IpAddr>) {
         let is_shared = self.lines.sharing == Sharing::All;
         for (client, (link, _)) in self.lines.table().iter() {
             link.cut_off(if is_shared { !clients.is_empty() } else { clients.contains(client) });
@@ -91,17 +91,17 @@ impl Switch {
     }
 
     /// Connections carried to the server so far.
-    pub fn connections(&self) -> u64 {
+    pub(crate) fn connections(&self) -> u64 {
         self.sum(Link::connections)
     }
 
     /// Bytes handed to the server ([`Direction::Up`]) or to clients so far.
-    pub fn carried(&self, direction: Direction) -> u64 {
+    pub(crate) fn carried(&self, direction: Direction) -> u64 {
         self.sum(|link| link.carried(direction))
     }
 
     /// Bytes taken and thrown away so far, while a link was half open.
-    pub fn swallowed(&self) -> u64 {
+    pub(crate) fn swallowed(&self) -> u64 {
         self.sum(Link::swallowed)
     }
 

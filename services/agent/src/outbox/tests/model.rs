@@ -200,7 +200,7 @@ impl Model {
         }
         let Some(body) = self.capabilities.clone() else { return };
         let waits = self.deployments.values().any(|group| group.state == 0);
-        if !waits && !gone.is_empty() && once(&mut self.declared, DECLARATION_INTERVAL, now) {
+        if !waits && !gone.is_empty() && once(&mut self.declared, receipts::DECLARATION_INTERVAL, now) {
             self.write(Body::Capabilities(CapabilitiesBody { observed_at: now, ..body }), gone);
             self.report_unmentioned(now);
         }

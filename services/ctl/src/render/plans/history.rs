@@ -10,7 +10,7 @@ use crate::render::format::clean;
 use crate::render::notice::seconds;
 
 /// The line of a change: its time, the document with its version, what was changed, and the requester.
-pub fn history_line(change: &StoredPlansChange) -> String {
+pub(crate) fn history_line(change: &StoredPlansChange) -> String {
     let document = &change.document;
     let text = |field: &str| clean(document.get(field).and_then(Value::as_str).unwrap_or_default());
     let kind = text("kind");
