@@ -263,7 +263,7 @@ async fn a_wrong_digest_a_truncated_object_and_a_missing_chunk_are_named() {
     ] {
         let name: ObjectName = name.parse().unwrap();
         let chunks: Vec<_> = content.chunks(PACKAGE_CHUNK_BYTES).collect();
-        let record = ObjectRecord::new(&name, 0, &wrong, (claimed, chunks.len() as u64), String::new());
+        let record = ObjectRecord::new(&name, 0, &wrong, claimed, chunks.len() as u64, String::new());
         for chunk in &chunks[..chunks.len() - chunks_left_out] {
             hub.write(chunk_subject(&record.nuid), chunk.to_vec()).await;
         }

@@ -169,7 +169,7 @@ pub async fn start_with_runtime(
     let packages = PackageStore::with_hub(data_dir, packages.clone(), connected.clone());
     let parts = RuntimeParts { config: &shared.config, clock: Arc::clone(&shared.clock), packages, exits };
     let runtime = runtime(parts)?;
-    let storage_failure = spawn_workloads(&shared, wanted.clone(), (runtime, ended), supervisor).await?;
+    let storage_failure = spawn_workloads(&shared, wanted.clone(), runtime, ended, supervisor).await?;
     let phase = spawn_schedule(&shared, supervisor);
     spawn_follower(&shared, desired, connected.clone(), phase.clone(), receipt_fetched, supervisor);
     spawn_relay(&shared, wanted.clone(), storage_failure, bus, phase.clone(), is_receipt_fetched, supervisor);
@@ -246,7 +246,8 @@ fn status_file(shared: &Shared) -> StatusFile {
 async fn spawn_workloads(
     shared: &Shared,
     desired: watch::Receiver<CurrentDesired>,
-    (runtime, ended): (Arc<dyn Runtime>, mpsc::Receiver<Exit>),
+    runtime: Arc<dyn Runtime>,
+    ended: mpsc::Receiver<Exit>,
     supervisor: &Supervisor,
 ) -> Result<watch::Receiver<StorageFailure>, StartError> {
     let (reports, writer) =

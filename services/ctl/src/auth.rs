@@ -198,8 +198,8 @@ pub(crate) async fn enroll(context: &mut AuthContext<'_>, args: EnrollArgs) -> R
     let key = chosen_key(&store, &args, pair.as_ref().map(|(pair, _)| pair))?;
     let name = args.device.to_string();
     let before = store.registry.revocations();
-    let terms = (context.now(), Some(args.valid.0));
-    let admitted = store.registry.enroll(&name, Role::Device.as_str(), &key, terms, args.replace);
+    let (role, valid) = (Role::Device.as_str(), Some(args.valid.0));
+    let admitted = store.registry.enroll(&name, role, &key, context.now(), valid, args.replace);
     let entry = admitted.map_err(AuthError::from)?;
     let user = user(&store, &entry);
     let token = claims::device(&store.signer(Role::Device)?, &user, &args.device).map_err(AuthError::from)?;
@@ -308,8 +308,8 @@ fn give_creds(context: &mut AuthContext<'_>, args: CredsArgs) -> Result<(), CtlE
     // The name is used as a file name and in a table: an identifier is safe in both.
     label.map_err(|error| CtlError::Name(error.to_string()))?;
     let file = args.output.unwrap_or_else(|| store.path(&format!("creds/{name}.creds")));
-    let terms = (context.now(), args.valid.map(|valid| valid.0));
-    let signed = sign_user(&mut store, args.role, &args.sites, &name, file, terms)?;
+    let valid = args.valid.map(|valid| valid.0);
+    let signed = sign_user(&mut store, args.role, &args.sites, &name, file, context.now(), valid)?;
     store.write_registry()?;
     signed.write()?;
     drop(store);
@@ -339,10 +339,11 @@ fn sign_service(
     role: Role,
     name: &str,
     file: PathBuf,
-    terms: (u64, Option<u64>),
+    now: u64,
+    valid: Option<u64>,
 ) -> Result<SignedCreds, AuthError> {
     let sites = sites_of_file(&file);
-    sign_user(store, role, &sites, name, file, terms)
+    sign_user(store, role, &sites, name, file, now, valid)
 }
 
 /// The sites that the token of a credentials file names.
@@ -360,13 +361,14 @@ fn sign_user(
     sites: &[SiteId],
     name: &str,
     file: PathBuf,
-    terms: (u64, Option<u64>),
+    now: u64,
+    valid: Option<u64>,
 ) -> Result<SignedCreds, AuthError> {
     if role != Role::Margo && !sites.is_empty() {
         return Err(AuthError::NoSites(role.as_str()));
     }
     let (pair, is_new_key) = key_of_file(&file)?;
-    let entry = store.registry.enroll(name, role.as_str(), &pair.public_key(), terms, false)?;
+    let entry = store.registry.enroll(name, role.as_str(), &pair.public_key(), now, valid, false)?;
     let signers = store.authority.signers();
     let (signer, user) = (store.signer(role)?, user(store, &entry));
     let token = match role {
@@ -448,7 +450,7 @@ mod tests {
         let mut store = KeyStore::open(&args.dir).unwrap();
         let mut out = |name: &str, role: Role| {
             let key = KeyPair::new_user().public_key();
-            store.registry.enroll(name, role.as_str(), &key, (1, None), false).unwrap();
+            store.registry.enroll(name, role.as_str(), &key, 1, None, false).unwrap();
             let revoked = store.registry.revoke_key(&key, 2).unwrap();
             RevokeResult::of(&store, revoked)
         };

@@ -260,7 +260,7 @@ impl Bucket {
         let used = current.record.as_ref().map(|record| record.nuid.clone());
         let is_free = |slot: &u8| used.as_ref() != Some(&name.chunks_id(*slot));
         let slot = (0..SLOTS).find(is_free).unwrap_or_default();
-        let nothing = || ObjectRecord::new(name, slot, &digest, (0, 0), now.clone()).removed(now.clone());
+        let nothing = || ObjectRecord::new(name, slot, &digest, 0, 0, now.clone()).removed(now.clone());
         let claim = current.record.unwrap_or_else(nothing);
         let claimed = self.store(name, &name.record_subject(), json(&claim), Some(current.seq), true).await?;
         let before = match &used {
@@ -278,7 +278,7 @@ impl Bucket {
             }
             (sent, chunks) = (sent + chunk.len() as u64, chunks + 1);
         }
-        let record = ObjectRecord::new(name, slot, &digest, (sent, chunks), now);
+        let record = ObjectRecord::new(name, slot, &digest, sent, chunks, now);
         self.store(name, &name.record_subject(), json(&record), Some(claimed), true).await?;
         match before {
             Some(before) => self.clear(name, before).await,

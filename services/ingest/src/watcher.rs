@@ -249,7 +249,7 @@ impl Watcher {
                 ended,
                 "ended connections of a key above its limit; `muster revoke` keeps the key from connecting"
             );
-            let message = incident(&holder, (most_open, ended), now, &mut self.rng);
+            let message = incident(&holder, most_open, ended, now, &mut self.rng);
             if let Err(error) = self.ledger.publish(message).await {
                 tracing::warn!(
                     error = chain(&error),
@@ -264,7 +264,7 @@ impl Watcher {
 
 /// The message of an incident. Its subject names the device if the key is a device's. Several watchers publish the same incident,
 /// so its id consists of the key and the hour, and LEDGER stores the first.
-fn incident(holder: &Holder, (most_open, ended): (usize, u64), now: Timestamp, rng: &mut Rng) -> Outgoing {
+fn incident(holder: &Holder, most_open: usize, ended: u64, now: Timestamp, rng: &mut Rng) -> Outgoing {
     let device = holder.name.parse::<DeviceKey>().ok();
     let subject = LedgerSubject::Incident(device).to_string();
     let hour = now.as_second() / CONNECTIONS_INCIDENT_EVERY.as_secs() as i64;
@@ -314,11 +314,11 @@ mod tests {
     #[test]
     fn the_subject_of_an_incident_names_the_device_of_its_key() {
         let mut rng = Rng::with_seed(1);
-        let message = incident(&holder(), (5, 1), at(0), &mut rng);
+        let message = incident(&holder(), 5, 1, at(0), &mut rng);
         assert_eq!(message.subject, "muster.incident.plant7.press-4");
-        let same = incident(&holder(), (9, 2), at(1), &mut rng);
+        let same = incident(&holder(), 9, 2, at(1), &mut rng);
         assert_eq!(message.message_id, same.message_id, "LEDGER stores the first of several watchers'");
         let viewer = Holder { name: "viewer".to_owned(), ..holder() };
-        assert_eq!(incident(&viewer, (5, 1), at(0), &mut rng).subject, "muster.incident._._");
+        assert_eq!(incident(&viewer, 5, 1, at(0), &mut rng).subject, "muster.incident._._");
     }
 }

@@ -232,13 +232,13 @@ impl Evidence {
     /// Why nothing may be decided.
     pub(crate) fn check_current(&self, now: Instant) -> Result<(), Behind> {
         read_end::check_current(self.end.current_at().map(|(read_at, _)| read_at), now)?;
-        let times = self.times.ok_or(Behind::Reading)?;
-        let is_over = |partition: &u16| self.is_over(*partition, times);
+        let (first, newest) = self.times.ok_or(Behind::Reading)?;
+        let is_over = |partition: &u16| self.is_over(*partition, first, newest);
         (0..PARTITIONS).find(is_over).map_or(Ok(()), |partition| Err(Behind::NoPulse(partition)))
     }
 
     /// Whether the pulse of a partition has stopped.
-    fn is_over(&self, partition: u16, (first, now): (Timestamp, Timestamp)) -> bool {
+    fn is_over(&self, partition: u16, first: Timestamp, now: Timestamp) -> bool {
         // The devices of a partition that LEDGER calls unheard are no evidence.
         if self.fleet.hearing_state().is_stopped(partition) {
             return false;

@@ -276,7 +276,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
                 Ok(head) => {
                     let is_listed = self.listing.as_ref().is_some_and(|(of, _)| of == id);
                     let now = Instant::now();
-                    let is_known = self.rollouts.set_head(id, &head, (now, self.evidence.ledger_time(now)));
+                    let is_known = self.rollouts.set_head(id, &head, now, self.evidence.ledger_time(now));
                     if !is_known && !is_listed && !self.to_list.contains(id) {
                         self.to_list.push_back(id.clone());
                     }
@@ -315,7 +315,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     fn insert(&mut self, listed: ListedTargets) {
         let ListedTargets { id, began, answer } = listed;
         let inserted = answer.map(|answer| {
-            self.rollouts.insert(&id, answer, (began, Instant::now()));
+            self.rollouts.insert(&id, answer, began, Instant::now());
             // A page may be older than a document that LEDGER has.
             for document in std::mem::take(&mut self.documents) {
                 self.rollouts.apply_document(&document);

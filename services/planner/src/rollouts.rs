@@ -135,7 +135,8 @@ impl TrackedRollouts {
         &mut self,
         id: &DeploymentId,
         head: &TargetsAnswer,
-        (now, ledger_time): (Instant, Option<Timestamp>),
+        now: Instant,
+        ledger_time: Option<Timestamp>,
     ) -> bool {
         let deployments = u32::try_from(self.deployments.len()).unwrap_or(u32::MAX);
         let Some(tracked) = self.deployments.get_mut(id) else { return false };
@@ -168,12 +169,7 @@ impl TrackedRollouts {
 
     /// Replaces the rollouts of a deployment by those of its listed targets; listing began and ended at these times. Observe the
     /// deployment afterwards.
-    pub(crate) fn insert(
-        &mut self,
-        id: &DeploymentId,
-        answer: TargetsAnswer,
-        (began, now): (Instant, Instant),
-    ) {
+    pub(crate) fn insert(&mut self, id: &DeploymentId, answer: TargetsAnswer, began: Instant, now: Instant) {
         let TargetsAnswer { revision, rollouts: policies, targets, decisions, .. } = answer;
         let mut groups: BTreeMap<_, Vec<LiveTarget>> = BTreeMap::new();
         for target in targets {
@@ -189,7 +185,7 @@ impl TrackedRollouts {
         for ((file, digest), targets) in groups {
             let Some(policy) = policies.get(&file).cloned() else { continue };
             let rollout_id = RolloutId { deployment: id.clone(), digest };
-            let mut live = LiveRollout::new(rollout_id, (file, revision.clone()), policy, targets);
+            let mut live = LiveRollout::new(rollout_id, file, revision.clone(), policy, targets);
             live.set_record(record_of(&decisions, &live));
             let mut rollout = TrackedRollout::new(live);
             if let Some(at) = before.iter().position(|old| old.key() == rollout.key()) {

@@ -163,7 +163,7 @@ impl DeviceTable {
     fn replace_held(&mut self, key: &DeviceKey, held: PublishedState) {
         let (before, now) =
             (self.held.get(key).and_then(|before| before.document.as_ref()), held.document.as_ref());
-        self.guard.observe(key, self.fleet.as_ref(), (before, now));
+        self.guard.observe(key, self.fleet.as_ref(), before, now);
         let is_older = |fleet: &Fleet, source: &Source| {
             source.kind == SourceKind::Git && source.revision != fleet.revision && !self.guard.has(key)
         };

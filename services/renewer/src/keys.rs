@@ -101,7 +101,7 @@ impl Keys {
     /// The key cannot sign.
     pub(crate) fn renewed(&mut self, token: &Token, now: u64) -> Result<String, KeysError> {
         let (name, role) = (token.device.to_string(), Role::Device.as_str());
-        let entry = self.registry.enroll(&name, role, &token.key, (now, Some(token.lifetime())), false)?;
+        let entry = self.registry.enroll(&name, role, &token.key, now, Some(token.lifetime()), false)?;
         let UserEntry { key, issued, expires, .. } = &entry;
         let user = claims::User { account: &self.account, key, issued: *issued, expires: *expires };
         Ok(claims::device(&self.signer, &user, &token.device)?)
@@ -162,7 +162,7 @@ pub(crate) mod tests {
         let mut registry = UserRegistry::default();
         for name in names {
             let user = KeyPair::new_user().public_key();
-            registry.enroll(name, "device", &user, (now, Some(1_000)), false).unwrap();
+            registry.enroll(name, "device", &user, now, Some(1_000), false).unwrap();
         }
         let account = KeyPair::new_account().public_key();
         fs::create_dir(dir.path().join("signers")).unwrap();

@@ -231,7 +231,7 @@ fn begin_with(
             Ok((store, Fleet::default()))
         }
         StoredSnapshot::Snapshot { created_at: of, fleet } if of != created_at => {
-            incidents.report(None, replaced((of, fleet.as_of().ledger_seq), ledger));
+            incidents.report(None, replaced(of, fleet.as_of().ledger_seq, ledger));
             let (store, to) = store.set_aside()?;
             warn_of(&Damage::OtherLedger { of, now: created_at }, &to);
             Ok((store, Fleet::default()))

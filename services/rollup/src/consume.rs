@@ -217,8 +217,9 @@ impl Consumer {
 
     async fn start_over(&mut self) {
         let ledger = ledger_state(&self.bus).await;
-        let known = self.projection.read(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
-        self.incidents.report(None, replaced(known, &ledger));
+        let (created_at, known_seq) =
+            self.projection.read(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
+        self.incidents.report(None, replaced(created_at, known_seq, &ledger));
         self.projection.start_over(ledger.created_at);
         self.metrics.position(0, 0);
     }

@@ -13,7 +13,8 @@ const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(100), max: D
 
 /// The incident of a LEDGER that takes the place of another, which was created and known up to this.
 pub(crate) const fn replaced(
-    (known_created_at, known_seq): (Timestamp, u64),
+    known_created_at: Timestamp,
+    known_seq: u64,
     ledger: &StreamState,
 ) -> IncidentKind {
     let StreamState { created_at, last_seq, .. } = *ledger;

@@ -249,7 +249,7 @@ impl Metrics {
     }
 
     /// Says how many checkpoints there are, and their bytes.
-    pub fn archive(&self, (count, bytes): (usize, u64)) {
+    pub fn archive(&self, count: usize, bytes: u64) {
         self.checkpoints.set(count as i64);
         self.checkpoint_bytes.set(bytes as i64);
     }

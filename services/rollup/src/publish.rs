@@ -398,7 +398,7 @@ impl Publisher {
                 EntryAction::Leave if is_renewed && view.is_some() && !is_ahead => {
                     held.suspect = None;
                     self.metrics.renewals.inc();
-                    writes.push(write(key, view, held.revision, (as_of, valid_until)));
+                    writes.push(write(key, view, held.revision, as_of, valid_until));
                 }
                 EntryAction::Leave => {
                     held.suspect = None;
@@ -408,7 +408,7 @@ impl Publisher {
                 decision @ (EntryAction::Put | EntryAction::Delete) => {
                     let expected = held.revision;
                     self.report_replaced(&key, decision == EntryAction::Put);
-                    writes.push(write(key, view, expected, (as_of, valid_until)));
+                    writes.push(write(key, view, expected, as_of, valid_until));
                 }
             }
         }
@@ -446,7 +446,8 @@ fn write(
     key: ViewKey,
     view: Option<(Digest, Bytes)>,
     expected: u64,
-    (as_of, valid_until): (AsOf, Option<Timestamp>),
+    as_of: AsOf,
+    valid_until: Option<Timestamp>,
 ) -> ViewWrite<ViewKey> {
     let view = view.map(|(digest, bytes)| {
         let bytes = valid_until.map_or(bytes.clone(), |until| valid_to(&bytes, until).into());

@@ -17,7 +17,8 @@ const PARTS_WAITING_MAX: usize = 4;
 /// The fleet of all parts as of a position, with the hearing state there. The first failure of reading,
 /// decoding or applying ends the restore; `lost` is the error for a lost thread.
 pub(crate) fn fleet<P: Send, E: Send>(
-    (as_of, hearing): (AsOf, HearingState),
+    as_of: AsOf,
+    hearing: HearingState,
     parts: impl Iterator<Item = Result<P, E>>,
     decode: impl Fn(P) -> Result<Vec<DeviceRecord>, E> + Sync,
     lost: E,

@@ -238,7 +238,8 @@ impl Snapshots {
     fn kept(&mut self, checkpoint: Option<Mark>) {
         let Some(mark) = checkpoint else { return };
         self.checkpoint_at = Instant::now();
-        self.metrics.archive(self.archive.size());
+        let (count, bytes) = self.archive.size();
+        self.metrics.archive(count, bytes);
         tracing::debug!(ledger.seq = mark.as_of.ledger_seq, bytes = mark.bytes, "kept checkpoint");
     }
 }

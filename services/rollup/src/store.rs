@@ -409,7 +409,7 @@ fn load_fleet(connection: &Connection, as_of: AsOf, hearing: HearingState) -> Re
         part.map_err(Damage::Unreadable).map(|part| (!part.is_empty()).then_some(part)).transpose()
     };
     let understand_all = |part: Vec<Row>| part.into_iter().map(understand).collect();
-    restore::fleet((as_of, hearing), std::iter::from_fn(part), understand_all, Damage::Counts)
+    restore::fleet(as_of, hearing, std::iter::from_fn(part), understand_all, Damage::Counts)
 }
 
 fn understand((key, record, mark): Row) -> Result<DeviceRecord, Damage> {

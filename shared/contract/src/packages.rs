@@ -180,13 +180,7 @@ pub struct ObjectOptions {
 
 impl ObjectRecord {
     /// The record of an object whose chunks are in a slot.
-    pub fn new(
-        name: &ObjectName,
-        slot: u8,
-        digest: &Digest,
-        (size, chunks): (u64, u64),
-        mtime: String,
-    ) -> Self {
+    pub fn new(name: &ObjectName, slot: u8, digest: &Digest, size: u64, chunks: u64, mtime: String) -> Self {
         Self {
             name: name.to_string(),
             bucket: BUCKETS[0].to_owned(),
@@ -274,7 +268,7 @@ mod tests {
         let name: ObjectName = "web".parse().unwrap();
         assert_eq!(name.record_subject(), "$O.packages.M.d2Vi");
         let digest = Digest::of_bytes(b"a package");
-        let own = ObjectRecord::new(&name, 0, &digest, (9, 1), "2026-01-01T00:00:00Z".to_owned());
+        let own = ObjectRecord::new(&name, 0, &digest, 9, 1, "2026-01-01T00:00:00Z".to_owned());
         let text = serde_json::to_vec(&own).unwrap();
         assert_eq!(ObjectRecord::parse(&text).unwrap(), own);
         assert_eq!(own.digest(), Some(digest));
@@ -290,7 +284,7 @@ mod tests {
     #[test]
     fn a_record_of_no_package_is_refused_by_rule() {
         let name: ObjectName = "web".parse().unwrap();
-        let good = ObjectRecord::new(&name, 0, &Digest::of_bytes(b""), (0, 0), String::new());
+        let good = ObjectRecord::new(&name, 0, &Digest::of_bytes(b""), 0, 0, String::new());
         for (record, words) in [
             (ObjectRecord { nuid: "a.b".to_owned(), ..good.clone() }, "names no chunks"),
             (ObjectRecord { nuid: ">".to_owned(), ..good.clone() }, "names no chunks"),

@@ -45,7 +45,8 @@ const LEAF_CONNECTIONS_MAX: i64 = 4;
 pub fn site_account(
     operator: &KeyPair,
     fleet: &Fleet<'_>,
-    (site, key): (&SiteId, &str),
+    site: &SiteId,
+    key: &str,
     issued: u64,
 ) -> Result<String, TokenError> {
     let mut limits = limits(0, 0, 0);

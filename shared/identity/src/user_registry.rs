@@ -101,7 +101,8 @@ impl UserRegistry {
         name: &str,
         role: &str,
         key: &str,
-        (now, valid): (u64, Option<u64>),
+        now: u64,
+        valid: Option<u64>,
         replace: bool,
     ) -> Result<UserEntry, RegistryError> {
         check_key(key)?;
@@ -210,26 +211,26 @@ mod tests {
     #[test]
     fn a_device_has_one_key_and_a_key_one_device() {
         let mut registry = UserRegistry::default();
-        let before = registry.enroll("a/b", "device", &key(1), (100, Some(10)), false).unwrap();
+        let before = registry.enroll("a/b", "device", &key(1), 100, Some(10), false).unwrap();
         assert_eq!(
             (before.issued, before.expires, before.is_valid(109), before.is_valid(110)),
             (100, Some(110), true, false)
         );
         assert!(matches!(
-            registry.enroll("a/c", "device", &key(1), (101, None), true),
+            registry.enroll("a/c", "device", &key(1), 101, None, true),
             Err(RegistryError::OthersKey { .. })
         ));
         let before_refusal = registry.clone();
         assert!(matches!(
-            registry.enroll("a/b", "device", &key(2), (101, None), false),
+            registry.enroll("a/b", "device", &key(2), 101, None, false),
             Err(RegistryError::AnotherKey { .. })
         ));
         assert_eq!(registry, before_refusal, "a refusal changes nothing");
-        registry.enroll("a/b", "device", &key(2), (101, None), true).unwrap();
+        registry.enroll("a/b", "device", &key(2), 101, None, true).unwrap();
         assert_eq!(registry.revocations(), BTreeMap::from([(key(1), 101)]));
         // An expired key does not prevent the enrolment of another.
         let mut registry = before_refusal;
-        registry.enroll("a/b", "device", &key(2), (110, None), false).unwrap();
+        registry.enroll("a/b", "device", &key(2), 110, None, false).unwrap();
         assert!(registry.revocations().is_empty());
     }
 
@@ -237,14 +238,14 @@ mod tests {
     fn a_revoked_key_is_valid_again_only_with_a_new_token() {
         let mut registry = UserRegistry::default();
         // The clock that issued it was ahead.
-        registry.enroll("a/b", "device", &key(1), (200, None), false).unwrap();
+        registry.enroll("a/b", "device", &key(1), 200, None, false).unwrap();
         let revoked = registry.revoke_name("a/b", 150).unwrap();
         assert_eq!(
             (revoked[0].revoked, revoked[0].is_revoked(), revoked[0].is_valid(150)),
             (Some(200), true, false)
         );
         assert_eq!(registry.revoke_key(&key(1), 300).unwrap()[0].revoked, Some(200), "twice is once");
-        let back = registry.enroll("a/b", "device", &key(1), (200, None), false).unwrap();
+        let back = registry.enroll("a/b", "device", &key(1), 200, None, false).unwrap();
         assert_eq!((back.issued, back.is_valid(200)), (201, true));
         assert_eq!(registry.revocations(), BTreeMap::from([(key(1), 200)]), "the older token stays revoked");
     }
@@ -259,14 +260,14 @@ mod tests {
         for bad in ["", "U", "*", &account, &key(1)[1..]] {
             assert!(
                 matches!(
-                    registry.enroll("a/b", "device", bad, (1, None), false),
+                    registry.enroll("a/b", "device", bad, 1, None, false),
                     Err(RegistryError::NotAKey(_))
                 ),
                 "{bad}"
             );
         }
         for refusal in [
-            registry.enroll("a/b", "device", &seed, (1, None), false).unwrap_err(),
+            registry.enroll("a/b", "device", &seed, 1, None, false).unwrap_err(),
             registry.revoke_key(&seed, 1).unwrap_err(),
             registry.revoke_key(&format!(" {seed}"), 1).unwrap_err(),
             registry.revoke_name(&seed, 1).unwrap_err(),
@@ -280,7 +281,7 @@ mod tests {
     #[test]
     fn a_name_does_not_count_as_a_key_nor_a_key_as_a_name() {
         let mut registry = UserRegistry::default();
-        registry.enroll("ingest", "ingest", &key(1), (100, None), false).unwrap();
+        registry.enroll("ingest", "ingest", &key(1), 100, None, false).unwrap();
         let before_refusal = registry.clone();
         assert!(matches!(registry.revoke_key("ingest", 101), Err(RegistryError::NotAKey(_))));
         assert!(matches!(registry.revoke_name(&key(1), 101), Err(RegistryError::NotEnrolled(_))));

@@ -250,7 +250,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
             if number > told {
                 return Err(bad(format!("number: {number} was never told; the newest is {told}")));
             }
-            move_on(&mut record, number, (ledger_seq, &hubs), newest.as_ref());
+            move_on(&mut record, number, ledger_seq, &hubs, newest.as_ref());
             match self.write(&record, revision).await {
                 Ok(()) => return Ok(answered(&record, true, told)),
                 Err(error) if error.kind == PublishErrorKind::Conflict => {}
@@ -360,7 +360,8 @@ fn answered(record: &SubscriptionRecord, resumed: bool, told: u64) -> Subscripti
 pub(crate) fn move_on(
     record: &mut SubscriptionRecord,
     number: u64,
-    (ledger_seq, hubs): (Option<u64>, &[HubPosition]),
+    ledger_seq: Option<u64>,
+    hubs: &[HubPosition],
     newest: Option<&Notice>,
 ) {
     record.seen = record.seen.max(number);

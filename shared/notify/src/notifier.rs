@@ -296,10 +296,12 @@ impl<S: NoticeSource> Notifier<S> {
             self.postpone(due, LOOK_INTERVAL);
             return Vec::new();
         };
-        let at = (reading.as_of, reading.origin);
+        let (as_of, origin) = (reading.as_of, reading.origin);
         let pairs = lines.into_iter().zip(reading.found);
         pairs
-            .filter_map(|((name, held_back, line), found)| self.judge(name, &line, found, held_back, at))
+            .filter_map(|((name, held_back, line), found)| {
+                self.judge(name, &line, found, held_back, as_of, origin)
+            })
             .collect()
     }
 
@@ -310,7 +312,8 @@ impl<S: NoticeSource> Notifier<S> {
         line: &Line,
         found: Option<SubscriptionRead>,
         held_back: bool,
-        (as_of, origin): (AsOf, Origin),
+        as_of: AsOf,
+        origin: Origin,
     ) -> Option<Write> {
         let (told, number) = (line.last, line.next_number());
         let on = line.record.as_ref().map(|record| record.subscription.on).unwrap_or_default();

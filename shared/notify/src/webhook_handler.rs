@@ -154,7 +154,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
             }
             webhooks::record_result(webhook, &request, SystemClock.now());
             if request.error.is_none() {
-                move_on(&mut record, request.number, (None, &[]), newest.as_ref());
+                move_on(&mut record, request.number, None, &[], newest.as_ref());
             }
             match self.write(&record, revision).await {
                 Ok(()) => return webhooks::line(&record, told).ok_or_else(|| no_webhook(name)),

@@ -75,7 +75,7 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
     let mut signed = Vec::new();
     for role in Role::ALL.into_iter().filter(|role| role.is_everyday()) {
         let file = store.path(&format!("creds/{}.creds", role.as_str()));
-        signed.push(sign_service(&mut store, role, role.as_str(), file, (now, None))?);
+        signed.push(sign_service(&mut store, role, role.as_str(), file, now, None)?);
     }
     // This writes the registry.
     store.sign_accounts(now)?;

@@ -161,7 +161,7 @@ impl KeyStore {
             claims::Fleet { name, accounts: &accounts, signers: &signers, revocations: &revocations };
         let mut tokens = claims::fleet(&operator, &described, issued)?;
         for (site, key) in &self.authority.sites {
-            tokens.push(leaf::site_account(&operator, &described, (site, key), issued)?);
+            tokens.push(leaf::site_account(&operator, &described, site, key, issued)?);
         }
         write_file(&self.path(SERVER_CONFIG), &server_config(&self.authority, &tokens), false)?;
         let at_sites = leaf::devices_account(&operator, &described, issued)?;

@@ -23,7 +23,7 @@ pub(super) fn run(args: &LeafArgs, now: u64) -> Result<LeafResult, AuthError> {
     let file = folder.join(LEAF_CREDS);
     let (pair, _) = key_of_file(&file)?;
     let key = pair.public_key();
-    let entry = store.registry.enroll(args.site.as_str(), ROLE, &key, (now, None), false)?;
+    let entry = store.registry.enroll(args.site.as_str(), ROLE, &key, now, None, false)?;
     let token = leaf::leaf_node(&account, &args.site, &key, entry.issued)?;
     write_file(&file, &creds::to_text(&token, &init::seed(&pair)?), true)?;
     store.sign_accounts(now)?;

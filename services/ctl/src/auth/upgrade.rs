@@ -34,7 +34,7 @@ pub(super) fn run(args: &VaultArgs, now: u64) -> Result<UpgradeResult, AuthError
     let (known, mut signed) = (enrolled(&store, now), Vec::new());
     for role in new_roles.into_iter().filter(|role| role.is_everyday()) {
         let file = creds_file(&store, role.as_str());
-        signed.push(sign_service(&mut store, role, role.as_str(), file, (now, None))?);
+        signed.push(sign_service(&mut store, role, role.as_str(), file, now, None)?);
     }
     for entry in known {
         match renew(&mut store, &entry, now)? {
@@ -90,7 +90,7 @@ pub(super) fn renew(
         return Ok(None);
     }
     let valid = entry.expires.map(|expires| expires.saturating_sub(now));
-    sign_service(store, role, &entry.name, file, (now, valid)).map(Some)
+    sign_service(store, role, &entry.name, file, now, valid).map(Some)
 }
 
 fn creds_file(store: &KeyStore, name: &str) -> PathBuf {

@@ -99,7 +99,7 @@ impl messages::compute_capabilities_server::ComputeCapabilities for Capabilities
                 && passes_state(&asked.state_in, &asked.state_not_in, state);
             passes.then_some(record)
         };
-        let records = self.0.list(("inventory-list", "capabilities"), &query, asked.limit, keep).await?;
+        let records = self.0.list("inventory-list", "capabilities", &query, asked.limit, keep).await?;
         Ok(Response::new(ListComputeCapabilityResponse { records }))
     }
 

@@ -89,7 +89,7 @@ impl messages::clusters_server::Clusters for Clusters {
                 && passes_state(&asked.state_in, &asked.state_not_in, state);
             passes.then_some(record)
         };
-        let records = self.0.list(("inventory-list", "clusters"), &query, asked.limit, keep).await?;
+        let records = self.0.list("inventory-list", "clusters", &query, asked.limit, keep).await?;
         Ok(Response::new(ListClusterResponse { records }))
     }
 

@@ -26,7 +26,8 @@ use super::records;
 use super::refusals::{invalid, not_found};
 
 /// The rows of a list of instances.
-const LIST: (&str, &str) = ("instance-list", "instances");
+const LIST: &str = "instance-list";
+const ROWS: &str = "instances";
 const REVISIONS_MAKE_INSTANCES: &str = "the planner makes, updates and deletes instances: call DeploymentPlans.AddDeployment with another instance_count";
 const PLANNER_PLACES: &str =
     "the planner places instances: call AddOperation with RELOCATE, or Nodes.AddDisruption to empty a node";
@@ -41,7 +42,7 @@ impl Instances {
     async fn find(&self, text: &str, is_it: impl Fn(&Instance) -> bool) -> Result<InstanceStatus, Status> {
         let query = InstancesQuery { name: vec![text.to_owned()], ..InstancesQuery::default() };
         let keep = |row: InstanceStatus| is_it(&row.instance).then_some(row);
-        let found = self.0.list(LIST, &query, 1, keep).await?;
+        let found = self.0.list(LIST, ROWS, &query, 1, keep).await?;
         found.into_iter().next().ok_or_else(|| not_found("meta instance", text))
     }
 
@@ -157,7 +158,7 @@ impl messages::meta_instances_server::MetaInstances for Instances {
                 && passes_state(&asked.state_in, &asked.state_not_in, state);
             passes.then(|| records::instance(row))
         };
-        let records = self.0.list(LIST, &query, asked.limit, keep).await?;
+        let records = self.0.list(LIST, ROWS, &query, asked.limit, keep).await?;
         Ok(Response::new(ListMetaInstanceResponse { records }))
     }
 

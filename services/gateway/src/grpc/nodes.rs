@@ -23,7 +23,8 @@ use super::records;
 use super::refusals::{invalid, not_found};
 
 /// The rows of a list of nodes.
-const LIST: (&str, &str) = ("inventory-list", "nodes");
+const LIST: &str = "inventory-list";
+const ROWS: &str = "nodes";
 
 /// The service.
 pub(super) struct Nodes(pub(super) Planner);
@@ -106,7 +107,8 @@ impl Nodes {
     fn query(
         &self,
         asked: &ListNodeRequest,
-        (field, named): (&str, &[String]),
+        field: &str,
+        named: &[String],
     ) -> Result<InventoryQuery, Status> {
         let key = |text: &String| Ok(self.0.node_key(field, text)?.to_string());
         let names = named.iter().map(key).collect::<Result<_, Status>>()?;
@@ -214,7 +216,8 @@ impl messages::nodes_server::Nodes for Nodes {
         let asked = request.into_inner();
         let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
         let identity = Identity::of(asked.id_in.clone(), asked.name_in.clone(), versions);
-        let query = self.query(&asked, identity.wanted())?;
+        let (field, named) = identity.wanted();
+        let query = self.query(&asked, field, named)?;
         let keep = |row: NodeStatus| {
             let (id, name) = (row.node.key.to_string(), self.0.node_name(&row.node.key));
             let free = row.remaining_resources;
@@ -225,7 +228,7 @@ impl messages::nodes_server::Nodes for Nodes {
                 && is_at_most(free.memory, asked.remaining_memory_lte);
             passes.then(|| records::node(row, name))
         };
-        let records = self.0.list(LIST, &query, asked.limit, keep).await?;
+        let records = self.0.list(LIST, ROWS, &query, asked.limit, keep).await?;
         Ok(Response::new(ListNodeResponse { records }))
     }
 

@@ -119,7 +119,7 @@ impl Planner {
             InventoryKind::Capability => ("capabilities", "compute capability"),
         };
         let query = InventoryQuery { name: vec![name.to_owned()], ..InventoryQuery::of(kind) };
-        let found: Vec<R> = self.list(("inventory-list", rows), &query, 1, Some).await?;
+        let found: Vec<R> = self.list("inventory-list", rows, &query, 1, Some).await?;
         found.into_iter().next().ok_or_else(|| not_found(word, name))
     }
 
@@ -142,7 +142,8 @@ impl Planner {
     /// As [`Self::change`]; more than [`RECORDS_MAX`] records match, and the limit is above it or none.
     pub(super) async fn list<Q: Serialize, R: DeserializeOwned, T>(
         &self,
-        (verb, rows): (&'static str, &'static str),
+        verb: &'static str,
+        rows: &'static str,
         query: &Q,
         limit: u32,
         keep: impl Fn(R) -> Option<T>,

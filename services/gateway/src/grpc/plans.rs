@@ -103,7 +103,7 @@ fn identity(asked: &DeploymentPlanListFilters) -> Identity {
     }
 }
 
-fn query(asked: &DeploymentPlanListFilters, (field, named): (&str, &[String])) -> Result<PlansQuery, Status> {
+fn query(asked: &DeploymentPlanListFilters, field: &str, named: &[String]) -> Result<PlansQuery, Status> {
     let payloads = asked.payload_name_in.iter().map(|name| parsed("payload_name_in", name));
     let names = named.iter().map(|name| parsed::<PlanName>(field, name));
     let all = vec![PlanState::Active, PlanState::Inactive, PlanState::Deleted];
@@ -178,7 +178,8 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
     ) -> Result<Response<ListDeploymentPlanResponse>, Status> {
         let asked = request.into_inner().filters.unwrap_or_default();
         let identity = identity(&asked);
-        let query = query(&asked, identity.wanted())?;
+        let (field, named) = identity.wanted();
+        let query = query(&asked, field, named)?;
         let keep = |PlanAnswer { plan, .. }: PlanAnswer| {
             let name = plan.spec.name.to_string();
             let state = records::plan_state(plan.state).into();
@@ -189,7 +190,7 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
                 && passes_state(&asked.deployment_plan_status_in, &[], state);
             passes.then(|| records::plan(plan))
         };
-        let records = self.0.list(("plan-list", "plans"), &query, asked.limit, keep).await?;
+        let records = self.0.list("plan-list", "plans", &query, asked.limit, keep).await?;
         Ok(Response::new(ListDeploymentPlanResponse { records }))
     }
 

@@ -69,7 +69,7 @@ pub(crate) fn router() -> Router<People> {
         };
         let schema = Arc::new(change.inline_schema());
         let handler =
-            move |state, path, request| change::make((change, Arc::clone(&schema)), state, path, request);
+            move |state, path, request| change::make(change, Arc::clone(&schema), state, path, request);
         router.route(&format!("{PREFIX}{}", change.path), on(method, handler))
     });
     all.route(&format!("{PREFIX}/quarantine/{{item}}"), get(rejected_report))
@@ -103,7 +103,7 @@ async fn read(
         }
         // They have owners.
         Source::Subscriptions => ask(&people.acting_for(&person), route, &values, names).await,
-        Source::PlannerRow(verb, rows) => plans::row(&people.hub, route, (verb, rows), &names).await,
+        Source::PlannerRow(verb, rows) => plans::row(&people.hub, route, verb, rows, &names).await,
         Source::Packages => {
             let _permit = people.gather()?;
             let list = packages::list(people.hub.bus()).await.map_err(AskError::Read)?;

@@ -210,7 +210,7 @@ impl<'a> SessionDriver<'a> {
                 self.fact_answered(answer);
                 self.poll_answers();
             }
-            Event::Receipt(Some(answer)) => self.receipt_answered(answer),
+            Event::Receipt(Some((key, answer))) => self.receipt_answered(key, &answer),
             Event::Tick => self.feed(Input::Tick),
             Event::ReceiptTurn => self.feed(Input::ReceiptsDue),
             Event::Save => self.feed(Input::SnapshotDue),
@@ -361,8 +361,8 @@ impl<'a> SessionDriver<'a> {
         self.receipts.send(message, key).await;
     }
 
-    fn receipt_answered(&mut self, (key, answer): (DeviceKey, Answer)) {
-        match &answer {
+    fn receipt_answered(&mut self, key: DeviceKey, answer: &Answer) {
+        match answer {
             Ok(_) => _ = self.own.metrics.all.receipts.inc(),
             Err(error) => tracing::debug!(
                 device.site = %key.site, device.id = %key.device, %error,
@@ -424,8 +424,8 @@ impl<'a> SessionDriver<'a> {
         while self.own.intake.receipts_owed() > 0 || self.core.receipts_unconfirmed() > 0 {
             self.feed(Input::ReceiptsDue);
             self.act_on_all().await;
-            while let Some(answer) = self.receipts.next().await {
-                self.receipt_answered(answer);
+            while let Some((key, answer)) = self.receipts.next().await {
+                self.receipt_answered(key, &answer);
             }
             if self.own.intake.receipts_owed() > 0 || self.core.receipts_unconfirmed() > 0 {
                 sleep(RECEIPTS_EVERY).await;

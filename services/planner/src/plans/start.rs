@@ -40,13 +40,14 @@ pub(crate) fn spawn(
     checkpoints: Option<Checkpoints>,
 ) {
     let health = supervisor.health();
-    let latches = (health.latch("PLANS, read to its end"), health.latch("requests about plans"));
+    let read = health.latch("PLANS, read to its end");
+    let offered = health.latch("requests about plans");
     let (tasks, stop) = (supervisor.clone(), supervisor.token(Stage::Intake));
     supervisor.spawn(Stage::Intake, "start of plans", async move {
         let attempt = || open(config.clone());
         if let Some(bus) = until_open(attempt, OPEN_AGAIN_AFTER, tasks.health(), &stop).await {
             let restored = checkpoint::restore(checkpoints.clone()).await;
-            keep(bus, publisher, &tasks, metrics, latches, checkpoints.zip(restored));
+            keep(bus, publisher, &tasks, metrics, read, offered, checkpoints.zip(restored));
         }
     });
 }
@@ -92,7 +93,8 @@ fn keep(
     publisher: Bus,
     supervisor: &Supervisor,
     metrics: Metrics,
-    (read, offered): (Latch, Latch),
+    read: Latch,
+    offered: Latch,
     restored: Option<(Checkpoints, Checkpoint)>,
 ) {
     let (calls, waiting) = mpsc::channel(CALLS_WAITING_MAX);

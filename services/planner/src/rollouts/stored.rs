@@ -138,7 +138,7 @@ impl TrackedRollouts {
         let of_rollout = |StoredRollout { file, digest, policy, targets }: StoredRollout| {
             let targets = targets.into_iter().map(|target| target.target(devices)).collect::<Option<_>>()?;
             let id = RolloutId { deployment: deployment.clone(), digest };
-            let live = LiveRollout::new(id, (file, revision.clone()), policy, targets);
+            let live = LiveRollout::new(id, file, revision.clone(), policy, targets);
             Some(TrackedRollout { has_decisions: false, ..TrackedRollout::new(live) })
         };
         let Some(rollouts) = rollouts.into_iter().map(of_rollout).collect::<Option<Vec<_>>>() else {

@@ -40,7 +40,8 @@ impl ForeignCommitGuard {
         &mut self,
         key: &DeviceKey,
         fleet: Option<&Fleet>,
-        (before, now): (Option<&Document>, Option<&Document>),
+        before: Option<&Document>,
+        now: Option<&Document>,
     ) {
         let Some(document) = now.filter(|_| now != before) else { return };
         let before = before.map(|before| &before.source);

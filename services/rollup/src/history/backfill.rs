@@ -246,7 +246,8 @@ impl Backfill {
         let Some(mark) = kept else { return self.pass_over(walk.gap) };
         self.failures = 0;
         self.metrics.checkpoints_filled.inc();
-        self.metrics.archive(self.archive.size());
+        let (count, bytes) = self.archive.size();
+        self.metrics.archive(count, bytes);
         tracing::debug!(ledger.seq = as_of.ledger_seq, bytes = mark.bytes, "backfilled checkpoint");
         let next = self.gap(origin, walk.first_seq);
         Ok(next.filter(|gap| gap.from == Some(mark)).map(|gap| {

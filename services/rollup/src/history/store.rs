@@ -205,7 +205,7 @@ impl Checkpoints {
         let parts =
             statement.query_map([seq], |row| row.get::<_, Vec<u8>>(0)).map_err(LoadError::Unreadable)?;
         let parts = parts.map(|part| part.map_err(LoadError::Unreadable));
-        let fleet = restore::fleet((mark.as_of, hearing), parts, |part| unpack(&part), LoadError::Counts)?;
+        let fleet = restore::fleet(mark.as_of, hearing, parts, |part| unpack(&part), LoadError::Counts)?;
         if fleet.devices_known() as u64 != mark.devices
             || fleet.fleet_view().tally.digest.to_string() != digest
         {

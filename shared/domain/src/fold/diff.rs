@@ -73,7 +73,7 @@ impl Fleet {
             return None;
         }
         let is_stopped = to.is_some_and(|seen| self.totals.specs.is_stopped(seen.row.spec));
-        let facts = facts((from, to), since, device, self.hearing_evidence(device), is_stopped);
+        let facts = facts(from, to, since, device, self.hearing_evidence(device), is_stopped);
         Some(DeviceChange { key: self.key_of(device), from: stands.0, to: stands.1, components, facts })
     }
 }
@@ -164,7 +164,8 @@ fn components(from: Option<DeviceRow<'_>>, to: Option<DeviceRow<'_>>) -> Vec<Com
 /// The facts after `since` that explain the difference. A re-asserted report is no change, so each kind of fact
 /// is named only where its content differs.
 fn facts(
-    (from, to): (Option<DeviceRow<'_>>, Option<DeviceRow<'_>>),
+    from: Option<DeviceRow<'_>>,
+    to: Option<DeviceRow<'_>>,
     since: u64,
     device: &Device,
     hearing: Option<Evidence>,

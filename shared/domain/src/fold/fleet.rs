@@ -218,7 +218,7 @@ impl Fleet {
         let mut device = Device::new(site, key.device.clone());
         device.state.unheard_in = self.unheard_in(site, &device);
         self.devices.push(device);
-        self.totals.apply_device(Delta::Add, (site, &[]), &self.context(number), 0);
+        self.totals.apply_device(Delta::Add, site, &[], &self.context(number), 0);
         self.view_aggregates.admit(&self.totals, number, &self.devices[number as usize]);
         self.change_log.push_device(self.as_of, (site, number));
         number
@@ -292,9 +292,8 @@ impl Fleet {
             (place, context.freshness, context.missing, context.is_complete(unknown))
         };
         if counted(&before, unknown) != counted(&after, device.unknown) {
-            let place_of = (device.site, &*device.groups);
-            self.totals.apply_device(Delta::Retract, place_of, &before, unknown);
-            self.totals.apply_device(Delta::Add, place_of, &after, device.unknown);
+            self.totals.apply_device(Delta::Retract, device.site, &device.groups, &before, unknown);
+            self.totals.apply_device(Delta::Add, device.site, &device.groups, &after, device.unknown);
         }
         if seen {
             self.view_aggregates.apply_delta(Delta::Add, &self.totals, number, device, &after);
@@ -333,8 +332,7 @@ impl Fleet {
             let is_shown_alike = stays && old != CountClass::Leaving;
             let side_before = if is_shown_alike { None } else { Side::of(row, old, before, &self.totals) };
             if !stays {
-                let contribution =
-                    self.totals.retract_row((*site, &state.name), row, (old, before.unheard_in));
+                let contribution = self.totals.retract_row(*site, &state.name, row, old, before.unheard_in);
                 if in_scope {
                     let changed_at = row.changed_at();
                     alter(row);

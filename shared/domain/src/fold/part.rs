@@ -60,7 +60,9 @@ impl Fleet {
         let skipped = room.skip;
         let components = room.take_rows(deployment.components.len(), components);
         let errors = room.take_rows(deployment.error_index.len(), deployment.error_index.by_code());
-        let errors = errors.into_iter().filter_map(|code| self.error_count(number, code));
+        let errors = errors
+            .into_iter()
+            .filter_map(|(code, count, device)| self.error_count(number, code, count, device));
         let errors: Vec<ErrorCount> = errors.collect();
         let groups = self.with_times(number, room.take_rows(counts.len(), counts.into_iter()));
         let times = self.times_of_deployment(number);

@@ -163,7 +163,7 @@ impl Fleet {
             manifests: BTreeMap::new(),
             manifests_left_out: 0,
             total: whole.then_some(total),
-            next: page.end(limit.max(1), |last| self.cursor(last)).map(|end| end.to_string()),
+            next: page.end(limit.max(1), |(device, row)| self.cursor(device, row)).map(|end| end.to_string()),
             targets: page.lines,
         })
     }
@@ -247,7 +247,7 @@ impl Fleet {
         rows
     }
 
-    fn cursor(&self, (device, row): (&Device, Option<&Row>)) -> StatusCursor {
+    fn cursor(&self, device: &Device, row: Option<&Row>) -> StatusCursor {
         let deployment = row.map(|row| self.totals.deployment(row.deployment).id.clone());
         StatusCursor { device: self.key_of(device), deployment }
     }

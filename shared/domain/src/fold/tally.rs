@@ -215,7 +215,7 @@ impl Group {
 
 impl GroupChange {
     /// The change from one contribution to another.
-    pub(super) fn between((from, from_axes): (CountClass, Axes), (to, to_axes): (CountClass, Axes)) -> Self {
+    pub(super) fn between(from: CountClass, from_axes: Axes, to: CountClass, to_axes: Axes) -> Self {
         let mut difference = Group::of(to, to_axes);
         let from = Group::of(from, from_axes);
         difference.combine(&from, |own, other| own.wrapping_sub(other), |own, other| own.wrapping_sub(other));

@@ -162,9 +162,11 @@ impl Totals {
     /// [`add_row`](Self::add_row).
     pub(super) fn retract_row(
         &mut self,
-        (site, name): (u32, &DeviceId),
+        site: u32,
+        name: &DeviceId,
         row: &Row,
-        (class, unheard_in): (CountClass, Option<u8>),
+        class: CountClass,
+        unheard_in: Option<u8>,
     ) -> Contribution {
         if class.shows_errors()
             && let Some(report) = &row.report
@@ -202,9 +204,8 @@ impl Totals {
         deployment.recount_words(|| site.key_of(name), row, class, was);
         deployment.unheard.shift(Delta::Retract, was.unheard_in);
         deployment.unheard.shift(Delta::Add, unheard_in.filter(|_| class != nothing));
-        let (from, to) = ((was.class, was.axes), (class, axes));
-        let change = GroupChange::between(from, to);
-        if from != to {
+        let change = GroupChange::between(was.class, was.axes, class, axes);
+        if (was.class, was.axes) != (class, axes) {
             apply_judged(&change, &mut deployment.group, &mut self.fleet.verdicts);
             site.whole.apply(&change, row.deployment, &mut site.deployments);
             self.fleet.group.apply(&change);
@@ -244,7 +245,8 @@ impl Totals {
     pub(super) fn apply_device(
         &mut self,
         delta: Delta,
-        (site, groups): (u32, &[u32]),
+        site: u32,
+        groups: &[u32],
         context: &DeviceContext,
         unknown: u32,
     ) {
@@ -291,11 +293,11 @@ impl Totals {
                 group.changed_with.apply(delta, row.deployment, row.changed_at());
                 let heard_at = context.heard_at.filter(|_| row.is_counted(&context));
                 group.heard_with.apply(delta, row.deployment, heard_at);
-                let contributions = [CountClass::Nothing, row.count_class(&context)];
-                let [from, to] = contributions.map(|class| (class, Axes::default()));
+                let (nothing, class, axes) =
+                    (CountClass::Nothing, row.count_class(&context), Axes::default());
                 let change = match delta {
-                    Delta::Add => GroupChange::between(from, to),
-                    Delta::Retract => GroupChange::between(to, from),
+                    Delta::Add => GroupChange::between(nothing, axes, class, axes),
+                    Delta::Retract => GroupChange::between(class, axes, nothing, axes),
                 };
                 group.apply(row.deployment, &change);
             }

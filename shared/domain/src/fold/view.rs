@@ -130,14 +130,16 @@ impl Fleet {
 
     fn errors(&self, number: u32, deployment: &Deployment) -> Vec<ErrorCount> {
         let top = deployment.error_index.by_count().take(VIEW_ERRORS_MAX);
-        top.filter_map(|code| self.error_count(number, code)).collect()
+        top.filter_map(|(code, count, device)| self.error_count(number, code, count, device)).collect()
     }
 
     /// How often devices report a code, with an example.
     pub(super) fn error_count(
         &self,
         number: u32,
-        (code, count, device): (&str, u64, &DeviceKey),
+        code: &str,
+        count: u64,
+        device: &DeviceKey,
     ) -> Option<ErrorCount> {
         let example = self.example(number, code, device)?;
         Some(ErrorCount { code: code.to_owned(), count, example })

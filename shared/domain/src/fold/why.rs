@@ -50,7 +50,7 @@ impl Fleet {
             Verdict::Removing => (group.leaving(), None),
             _ => (group.targets(), Some(group.heard().fresh)),
         };
-        let why = self.answer(id, verdict, (group.because(verdict), of), standings, next);
+        let why = self.answer(id, verdict, group.because(verdict), of, standings, next);
         let hub = self.hub_evidence(self.hub_hearing_on(number, site));
         let refused = self.refused_targets(number, |at| site.is_none_or(|site| self.site_of(at) == site));
         Some(WhyAnswer {
@@ -106,7 +106,7 @@ impl Fleet {
         let because = self.because(device, number, None)?;
         let speaks = device.count_class(number).verdict() == Some(verdict);
         let fresh = Some((because.freshness == Freshness::Fresh).into());
-        let why = self.answer(id, verdict, (speaks.into(), 1), vec![because], None);
+        let why = self.answer(id, verdict, speaks.into(), 1, vec![because], None);
         let hub = self.hub_evidence(self.hub_hearing_of(device));
         let refused = self.refused_targets(number, |at| std::ptr::eq(at, device));
         Some(WhyAnswer {
@@ -143,7 +143,8 @@ impl Fleet {
         &self,
         id: &DeploymentId,
         verdict: Verdict,
-        (because, of): (u64, u64),
+        because: u64,
+        of: u64,
         standings: Vec<Because>,
         next: Option<String>,
     ) -> WhyAnswer {

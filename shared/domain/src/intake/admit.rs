@@ -156,7 +156,7 @@ impl IntakeState {
                 Some(number),
             );
         }
-        self.check_clock(index, key, number, observed_at, stored_at);
+        self.check_clock(index, key, number.0, number.1, observed_at, stored_at);
         if let Fact::Status(fact) = &fact
             && !is_amended
             && !is_late
@@ -219,7 +219,8 @@ impl IntakeState {
         &mut self,
         index: usize,
         key: &DeviceKey,
-        (epoch, seq): (Epoch, Seq),
+        epoch: Epoch,
+        seq: Seq,
         observed_at: Timestamp,
         stored_at: Timestamp,
     ) {

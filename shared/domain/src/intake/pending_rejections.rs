@@ -156,7 +156,7 @@ pub(super) struct RefusedSeqs {
 
 impl RefusedSeqs {
     /// Adds a number; false if it is known for this reason, is of an older epoch, or would make too many ranges.
-    pub(super) fn insert(&mut self, (epoch, seq): (Epoch, Seq), reason: NotStored) -> bool {
+    pub(super) fn insert(&mut self, epoch: Epoch, seq: Seq, reason: NotStored) -> bool {
         if self.epoch.is_some_and(|known| known > epoch) {
             return false;
         }

@@ -112,9 +112,9 @@ impl IntakeState {
         }
         let number = rejected.epoch.zip(rejected.seq);
         let number = number.filter(|number| may_stay_missing(&rejected, device, *number));
-        let Some(number) = number else { return self.record_rejected(rejected, false) };
+        let Some((epoch, seq)) = number else { return self.record_rejected(rejected, false) };
         // A number of an impossible epoch is not remembered: it would replace those of the device's own epoch.
-        if device.accepts_epoch(number.0) && device.refused.insert(number, reason) {
+        if device.accepts_epoch(epoch) && device.refused.insert(epoch, seq, reason) {
             self.owe_receipt(rejected.index);
         }
         Outcome::Refused

@@ -161,14 +161,15 @@ impl PlansState {
         }
         let old = nodes(&before);
         if old != new {
-            self.replace_placements((plan, name), &old, &new);
+            self.replace_placements(plan, name, &old, &new);
         }
         before
     }
 
     fn replace_placements(
         &mut self,
-        (plan, name): (&PlanName, &InstanceName),
+        plan: &PlanName,
+        name: &InstanceName,
         old: &[DeviceKey],
         new: &[DeviceKey],
     ) {
@@ -202,7 +203,7 @@ impl PlansState {
         });
         for (instance, node) in placements.collect::<Vec<_>>() {
             let (old, new): (&[_], &[_]) = if is_added { (&[], &[node]) } else { (&[node], &[]) };
-            self.replace_placements((name, &instance), old, new);
+            self.replace_placements(name, &instance, old, new);
         }
     }
 

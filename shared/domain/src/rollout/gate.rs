@@ -134,7 +134,8 @@ pub(super) fn judge(wave: Option<&Wave>, tally: &Tally) -> Gate {
 /// person has forced needs no checks.
 pub(super) fn judge_others(
     wave: &Wave,
-    (gate, is_forced): (Gate, bool),
+    gate: Gate,
+    is_forced: bool,
     record: Option<&RolloutRecord>,
     approvals: Option<ApprovalCount>,
 ) -> Gate {

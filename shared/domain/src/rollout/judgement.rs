@@ -73,7 +73,7 @@ impl Judgement<'_> {
         let evidence = if forced { Gate::Open } else { gate::judge(waves.get(at), tally) };
         let gate = match waves.get(at).filter(|_| !has_passed) {
             None => evidence,
-            Some(wave) => gate::judge_others(wave, (evidence, forced), record, approvals),
+            Some(wave) => gate::judge_others(wave, evidence, forced, record, approvals),
         };
         WaveState { name, members: Vec::new(), tally: *tally, in_ledger: 0, gate, forced, approvals }
     }

@@ -96,7 +96,8 @@ impl LiveRollout {
     /// A rollout with these targets, ordered by device, before any evidence.
     pub fn new(
         id: RolloutId,
-        (file, revision): (String, String),
+        file: String,
+        revision: String,
         policy: Rollout,
         targets: Vec<LiveTarget>,
     ) -> Self {

@@ -314,7 +314,8 @@ fn version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 /// # Errors
 /// The request cannot be understood, the service refuses it, or does not answer.
 pub(super) async fn make(
-    (change, schema): (&'static Change, Arc<Value>),
+    change: &'static Change,
+    schema: Arc<Value>,
     State(people): State<People>,
     path: PathParams,
     request: Request<Body>,

@@ -28,7 +28,8 @@ type Pointers = &'static [(&'static str, &'static str)];
 const fn change<T, A>(
     method: ChangeMethod,
     path: &'static str,
-    (service, verb): (Service, &'static str),
+    service: Service,
+    verb: &'static str,
     summary: &'static str,
 ) -> Change
 where
@@ -56,31 +57,34 @@ where
 const fn accepted<T, A>(
     method: ChangeMethod,
     path: &'static str,
-    request: (Service, &'static str),
+    service: Service,
+    verb: &'static str,
     summary: &'static str,
 ) -> Change
 where
     T: DeserializeOwned + JsonSchema + 'static,
     A: JsonSchema,
 {
-    Change { status: StatusCode::ACCEPTED, ..change::<T, A>(method, path, request, summary) }
+    Change { status: StatusCode::ACCEPTED, ..change::<T, A>(method, path, service, verb, summary) }
 }
 
 const fn plan_state(path: &'static str, fixed: Pointers, summary: &'static str) -> Change {
-    Change { fixed, ..change::<PlanStateRequest, Plan>(Post, path, (Planner, "plan-state"), summary) }
+    Change { fixed, ..change::<PlanStateRequest, Plan>(Post, path, Planner, "plan-state", summary) }
 }
 
 const fn revision(path: &'static str, fixed: Pointers, summary: &'static str) -> Change {
-    Change { fixed, ..change::<RevisionStateRequest, Plan>(Post, path, (Planner, "plan-revision"), summary) }
+    Change { fixed, ..change::<RevisionStateRequest, Plan>(Post, path, Planner, "plan-revision", summary) }
 }
 
 const fn operation(path: &'static str, fixed: Pointers, summary: &'static str) -> Change {
-    let request = (Planner, "operation-request");
-    Change { fixed, ..accepted::<OperationRequest, Instance>(Post, path, request, summary) }
+    Change {
+        fixed,
+        ..accepted::<OperationRequest, Instance>(Post, path, Planner, "operation-request", summary)
+    }
 }
 
 const fn verdict(path: &'static str, verb: &'static str, summary: &'static str) -> Change {
-    change::<OperationVerdictRequest, Instance>(Post, path, (Planner, verb), summary)
+    change::<OperationVerdictRequest, Instance>(Post, path, Planner, verb, summary)
 }
 
 const fn disruption(
@@ -89,7 +93,7 @@ const fn disruption(
     fixed: Pointers,
     summary: &'static str,
 ) -> Change {
-    let of_node = change::<DisruptionRequest, Node>(method, path, (Planner, "inventory-disruption"), summary);
+    let of_node = change::<DisruptionRequest, Node>(method, path, Planner, "inventory-disruption", summary);
     Change { named: OF_NODE, fixed, without: &["start", "shouldEvict"], ..of_node }
 }
 
@@ -100,7 +104,7 @@ const fn entry<B: JsonSchema, A: JsonSchema>(
     body: &'static str,
     summary: &'static str,
 ) -> Change {
-    let entry = change::<InventoryApplyRequest, A>(Put, path, (Planner, "inventory-apply"), summary);
+    let entry = change::<InventoryApplyRequest, A>(Put, path, Planner, "inventory-apply", summary);
     Change { named, body, part: B::json_schema, ..entry }
 }
 
@@ -110,13 +114,15 @@ const fn entry_state<A: JsonSchema>(
     fixed: Pointers,
     summary: &'static str,
 ) -> Change {
-    let entry = change::<InventoryStateRequest, A>(Post, path, (Planner, "inventory-state"), summary);
+    let entry = change::<InventoryStateRequest, A>(Post, path, Planner, "inventory-state", summary);
     Change { named, fixed, without: &["nodeState", "cluster", "message"], ..entry }
 }
 
 const fn entry_gone<A: JsonSchema>(path: &'static str, named: Pointers, summary: &'static str) -> Change {
-    let request = (Planner, "inventory-delete");
-    Change { named, ..change::<InventoryDeleteRequest, A>(Delete, path, request, summary) }
+    Change {
+        named,
+        ..change::<InventoryDeleteRequest, A>(Delete, path, Planner, "inventory-delete", summary)
+    }
 }
 
 const OF_NODE: Pointers = &[("site", "/node/site"), ("device", "/node/device")];
@@ -131,13 +137,15 @@ pub(crate) static CHANGES: &[Change] = &[
     accepted::<ApplyRequest, PublishAnswer>(
         Post,
         "/deployments",
-        (Publisher, "apply"),
+        Publisher,
+        "apply",
         "`muster apply`: have a device run documents, beside what Git says",
     ),
     accepted::<RemoveRequest, PublishAnswer>(
         Delete,
         "/deployments/{site}/{device}/{id}",
-        (Publisher, "remove"),
+        Publisher,
+        "remove",
         "`muster remove`: take back a deployment that was applied",
     ),
     Change {
@@ -145,14 +153,16 @@ pub(crate) static CHANGES: &[Change] = &[
         ..accepted::<RemoveRequest, PublishAnswer>(
             Delete,
             "/devices/{site}/{device}/deployments",
-            (Publisher, "remove"),
+            Publisher,
+            "remove",
             "`muster remove`: take back every deployment that was applied to a device",
         )
     },
     accepted::<RetireRequest, PublishAnswer>(
         Post,
         "/devices/{site}/{device}/retire",
-        (Publisher, "retire"),
+        Publisher,
+        "retire",
         "`muster retire`: take a device out of the fleet",
     ),
     Change {
@@ -160,7 +170,8 @@ pub(crate) static CHANGES: &[Change] = &[
         ..accepted::<ReleaseRequest, ReleaseAnswer>(
             Post,
             "/rollouts/{id}/release",
-            (Publisher, "release"),
+            Publisher,
+            "release",
             "`muster rollout release`: release a content to devices, whatever the gates say",
         )
     },
@@ -169,7 +180,8 @@ pub(crate) static CHANGES: &[Change] = &[
         ..change::<PlanApplyRequest, Plan>(
             Post,
             "/plans",
-            (Planner, "plan-apply"),
+            Planner,
+            "plan-apply",
             "`muster plan create`: 409 if there is a plan of this name",
         )
     },
@@ -178,14 +190,16 @@ pub(crate) static CHANGES: &[Change] = &[
         ..change::<PlanApplyRequest, Plan>(
             Put,
             "/plans/{plan}",
-            (Planner, "plan-apply"),
+            Planner,
+            "plan-apply",
             "`muster plan apply`: with If-Match change a plan without instances, otherwise create one",
         )
     },
     change::<PlanDeleteRequest, Plan>(
         Delete,
         "/plans/{plan}",
-        (Planner, "plan-delete"),
+        Planner,
+        "plan-delete",
         "`muster plan delete`: delete a plan that has no instances",
     ),
     plan_state(
@@ -201,13 +215,15 @@ pub(crate) static CHANGES: &[Change] = &[
     accepted::<PlanDeployRequest, Plan>(
         Post,
         "/plans/{plan}/revisions",
-        (Planner, "plan-deploy"),
+        Planner,
+        "plan-deploy",
         "`muster plan deploy`: a number of instances, and what they run",
     ),
     accepted::<PlanRollbackRequest, Plan>(
         Post,
         "/plans/{plan}/rollback",
-        (Planner, "plan-rollback"),
+        Planner,
+        "plan-rollback",
         "`muster plan rollback`: a new deployment with the instances and content of an earlier one",
     ),
     revision(
@@ -270,7 +286,8 @@ pub(crate) static CHANGES: &[Change] = &[
         ..change::<InventoryStateRequest, Node>(
             Post,
             "/nodes/{site}/{device}/state",
-            (Planner, "inventory-state"),
+            Planner,
+            "inventory-state",
             "`muster node state`; `muster node add-to-cluster` is allocating, then allocated",
         )
     },
@@ -359,7 +376,8 @@ pub(crate) static CHANGES: &[Change] = &[
         ..change::<ViewDefinition, ViewAnswer>(
             Put,
             "/views/{view}",
-            (Views, "apply"),
+            Views,
+            "apply",
             "`muster view apply`: define a view, or define it anew",
         )
     },
@@ -368,7 +386,8 @@ pub(crate) static CHANGES: &[Change] = &[
         ..change::<RemoveViewRequest, ViewAnswer>(
             Delete,
             "/views/{view}",
-            (Views, "remove"),
+            Views,
+            "remove",
             "`muster view remove`: take a definition back; its view goes with it",
         )
     },
@@ -377,7 +396,8 @@ pub(crate) static CHANGES: &[Change] = &[
         ..change::<UnsubscribeRequest, SubscriptionAnswer>(
             Delete,
             "/subscriptions/{subscription}",
-            (Notify, "unsubscribe"),
+            Notify,
+            "unsubscribe",
             "`muster subscription end`: end a subscription, also one whose subscriber is gone",
         )
     },

@@ -21,7 +21,8 @@ use crate::problem::Problem;
 pub(super) async fn row(
     hub: &Hub,
     route: &Route,
-    (verb, rows): (&'static str, &str),
+    verb: &'static str,
+    rows: &str,
     names: &Map<String, Value>,
 ) -> Result<Response, Problem> {
     let name = names.values().filter_map(Value::as_str).collect::<Vec<_>>();

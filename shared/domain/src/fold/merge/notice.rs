@@ -64,9 +64,8 @@ impl Merge {
         let (mut sum, mut lines) = (StatusSum::new(&short, 1), Lines::default());
         for (hub, as_of, state, omitted) in parts {
             lines.add_lines(state.targets, omitted.targets > 0);
-            let part = (as_of, state.rollup, state.hub);
             // Cannot fail: the part has no cursor.
-            let _ = sum.add_answer(&hub, answer_of(&short, part));
+            let _ = sum.add_answer(&hub, answer_of(&short, as_of, state.rollup, state.hub));
         }
         let whole = sum.answer(self, Output::Summary, 1);
         let status = status_of(&whole.rollup, query.status, !missing_hubs.is_empty());
@@ -139,7 +138,7 @@ fn place(line: &TargetStatus) -> (DeviceKey, DeploymentId) {
 }
 
 /// A hub's part as an answer about status, so that the same rules add it.
-fn answer_of(query: &StatusQuery, (as_of, rollup, hub): (AsOf, Rollup, HubHearing)) -> StatusAnswer {
+fn answer_of(query: &StatusQuery, as_of: AsOf, rollup: Rollup, hub: HubHearing) -> StatusAnswer {
     StatusAnswer {
         as_of,
         deployment: query.id.clone(),

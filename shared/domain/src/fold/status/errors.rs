@@ -34,7 +34,7 @@ impl Fleet {
             }
         }
         let (number, Often { code, count, first }) = worst?;
-        let error = self.error_count(number, (code, count, first))?;
+        let error = self.error_count(number, code, count, first)?;
         let least = if looks == 0 { "at least " } else { "" };
         let of = match filter.deployment {
             Some(_) => format!("on {least}{count} of {targets}"),

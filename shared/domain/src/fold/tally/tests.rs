@@ -54,8 +54,8 @@ proptest! {
     fn a_change_retracts_the_old_class_and_adds_the_new_one(before in classes(), after in classes()) {
         let (mut changed, mut expected) = (group(&before), group(&before));
         for (from, to) in before.into_iter().zip(after) {
-            let [was, is] = [from, to].map(|class| (class, Axes::default()));
-            changed.apply(&GroupChange::between(was, is));
+            let axes = Axes::default();
+            changed.apply(&GroupChange::between(from, axes, to, axes));
             expected.shift(Delta::Retract, from);
             expected.shift(Delta::Add, to);
             prop_assert_eq!(changed, expected);

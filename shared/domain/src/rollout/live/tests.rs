@@ -134,7 +134,7 @@ impl World {
         };
         let id = RolloutId { deployment: "web".parse().unwrap(), digest: digest("v2") };
         let targets = whole.iter().map(listed).collect();
-        let live = LiveRollout::new(id, (FILE.to_owned(), "c1".to_owned()), policy.clone(), targets);
+        let live = LiveRollout::new(id, FILE.to_owned(), "c1".to_owned(), policy.clone(), targets);
         let record = RolloutRecord::new(digest("v2"), FILE.to_owned());
         Self { whole, record, policy, live, now: Timestamp::UNIX_EPOCH, generation: 1 }
     }
