@@ -324,7 +324,7 @@ pub enum Command {
     /// The streams and whether they have the shape of this release
     #[command(subcommand, after_help = STREAMS_EXAMPLES)]
     Streams(StreamsCommand),
-    /// Who may do what on the bus: keys, credentials, roster
+    /// Manage keys, credentials and the registry of users
     #[command(subcommand, after_help = auth::AUTH_EXAMPLES)]
     Auth(AuthCommand),
     /// Let a device in, or in again

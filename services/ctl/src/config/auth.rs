@@ -20,14 +20,14 @@ The way, once:
                                                     and so on for each service, with its own credentials;
                                                     muster-rollup also with --readers-creds DIR/creds/keeper.creds
 Then for each device:
-  muster-agent key --data-dir DATA                  on the device: makes its key, prints the public one
+  muster-agent key --data-dir DATA                  on the device: creates its key, prints the public one
   muster enroll plant7/press-4 --key U… -o press-4.jwt
   muster-agent accept --data-dir DATA press-4.jwt   on the device
 And for each person who asks:
   muster auth creds viewer --name anna -o anna.creds --valid 90d
 A site with a server of its own, to which its devices connect instead of the hub:
   muster auth leaf plant7                           an account at the hub, and leaves/plant7 for the site's server
-A directory that an older release made:
+A directory of an older release:
   muster auth upgrade --dir DIR                     says what to do next";
 
 pub(super) const ENROLL_EXAMPLES: &str = "\
@@ -39,19 +39,19 @@ Examples:
   muster enroll plant7/press-4 --send                       renew, for the key that is recorded, over the hub
   muster enroll plant7/press-4 -o press-4.jwt               the same in a file, as for one whose JWT has ended
   muster enroll plant7/press-4 --key U… --replace           a device with a new key; the old one is revoked
-  muster enroll plant7/press-4 --creds-file press-4.creds   for a lab: makes the key here as well
+  muster enroll plant7/press-4 --creds-file press-4.creds   for a lab: creates the key here as well
 A device that speaks Margo's HTTP API has a certificate instead of a key; the hub records the accepted ones:
   muster enroll plant7/press-4 --spiffe spiffe://example.org/margo/wfm/main/client/press-4 --creds operator.creds
   muster enroll plant7/gw --spiffe spiffe://example.org/margo/wfm/main/client/gw --children press-a,press-b";
 
 pub(super) const REVOKE_EXAMPLES: &str = "\
-It is recorded first, then handed to the running servers, which end the connection within 5 seconds of confirming it
-and let nobody in with what was issued before. `muster enroll DEVICE --key KEY` enrols the device again, also with the
+It is recorded first, then sent to the running servers, which end the connection within 5 seconds of confirming it
+and refuse what was issued before. `muster enroll DEVICE --key KEY` enrols the device again, also with the
 same key; without --key a revoked device is refused.
 
 Examples:
   muster revoke plant7/press-4
-  muster revoke --key U…                                    one key, of a device or of anybody else
+  muster revoke --key U…                                    one key, of a device, a service or a person
   muster revoke --spiffe spiffe://…                         a certificate of Margo's HTTP API, at its next request
   muster revoke --spiffe spiffe://… --child press-a         only its right to speak for a device behind it
   muster auth push                                          later, when no server could be reached";
@@ -59,7 +59,7 @@ Examples:
 /// The directory of keys.
 #[derive(Debug, Clone, Args)]
 pub struct VaultArgs {
-    /// The directory that `muster auth init` made
+    /// The directory that `muster auth init` created
     #[arg(long, env = "MUSTER_AUTH_DIR", value_name = "DIR")]
     pub dir: PathBuf,
 }
@@ -67,17 +67,17 @@ pub struct VaultArgs {
 /// `muster auth`
 #[derive(Debug, Subcommand)]
 pub enum AuthCommand {
-    /// Make operator, account and the keys and credentials of every role
+    /// Create the operator, the accounts, and the keys and credentials of every role
     Init(InitArgs),
-    /// The enrolled and revoked users, and the ends of their tokens
+    /// List the enrolled and revoked users, and when their tokens expire
     List(VaultArgs),
-    /// Make or renew the credentials of a service or a person
+    /// Create or renew the credentials of a service or a person
     Creds(CredsArgs),
-    /// Make or renew what a site with a server of its own needs: a leaf node, to which its devices connect
+    /// Create or renew the files of a site with a server of its own: a leaf node, to which its devices connect
     Leaf(LeafArgs),
     /// List the accepted and revoked certificates of Margo's HTTP API, as the hub has them
     Clients,
-    /// Hand the accounts, with everybody who is revoked, to the running servers
+    /// Send the accounts, with all revocations, to the running servers
     Push(VaultArgs),
     /// Replace the signing key of a role; tokens of the former key are refused after `muster auth push`
     Rotate(RotateArgs),
@@ -135,7 +135,7 @@ pub struct CredsArgs {
     /// For the role margo: a site whose devices the gateway serves; may be repeated [default: all sites]
     #[arg(long = "site", value_name = "SITE")]
     pub sites: Vec<SiteId>,
-    /// How long they count, such as 90d [default: for ever]
+    /// How long they are valid, such as 90d [default: without an end]
     #[arg(long, value_name = "TIME")]
     pub valid: Option<Valid>,
     #[command(flatten)]
@@ -175,7 +175,7 @@ pub struct EnrollArgs {
     /// The same from a file, a name in each line; # begins a comment
     #[arg(long, value_name = "FILE", requires = "spiffe", conflicts_with = "children")]
     pub children_file: Option<PathBuf>,
-    /// The directory that `muster auth init` made
+    /// The directory that `muster auth init` created
     #[arg(long, env = "MUSTER_AUTH_DIR", value_name = "DIR", required_unless_present = "spiffe")]
     pub dir: Option<PathBuf>,
 }
@@ -195,7 +195,7 @@ pub struct RevokeArgs {
     /// With --spiffe: only its right to speak for this device; the client and its other devices keep theirs
     #[arg(long, value_name = "DEVICE", requires = "spiffe")]
     pub child: Option<DeviceId>,
-    /// The directory that `muster auth init` made
+    /// The directory that `muster auth init` created
     #[arg(long, env = "MUSTER_AUTH_DIR", value_name = "DIR", required_unless_present = "spiffe")]
     pub dir: Option<PathBuf>,
 }

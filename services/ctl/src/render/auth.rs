@@ -42,7 +42,7 @@ pub fn made(made: &InitResult) -> String {
     let InitResult { dir, config } = made;
     let (dir, config) = (dir.display(), config.display());
     format!(
-        "made {dir}: keep it on one machine, and keep a backup\n\
+        "created {dir}: keep it on one machine, and keep a backup\n\
          \n\
          1. in the configuration of nats-server, beside jetstream and tls:   include {config}\n\
          \x20  (by its path from that configuration; nats-server knows no other)\n\
@@ -118,7 +118,7 @@ pub fn leaf(made: &LeafResult) -> String {
     let hub =
         if *new { "`muster auth push`, so that its servers know the site's account; and in" } else { "in" };
     format!(
-        "made {config} and {creds} for the server of {site}\n\
+        "created {config} and {creds} for the server of {site}\n\
          \n\
          1. at the hub: {hub} its configuration\n\
          \x20     leafnodes {{ listen: \"0.0.0.0:7422\", tls {{ cert_file: \"…\", key_file: \"…\" }} }}\n\
@@ -194,7 +194,7 @@ pub fn admitted(admitted: &EnrollResult, now: Timestamp) -> String {
     };
     let mut text = format!("{} is enrolled as {}, {}: {file}\n", entry.name, entry.role, until(entry, now));
     if *key_made_here && entry.role == "device" {
-        let warning = "its key was made HERE, not on the device: the file is a secret, and a copy of it acts as the device";
+        let warning = "its key was created HERE, not on the device: the file is a secret, and a copy of it acts as the device";
         text += &format!("{}\n", styled(UNSURE, warning));
     }
     text
@@ -232,7 +232,7 @@ pub(crate) fn not_yet(out: &RevokeResult) -> String {
 
 fn until(entry: &UserEntry, now: Timestamp) -> String {
     let left = |expires: u64| span(expires.saturating_sub(seconds(now)));
-    entry.expires.map_or_else(|| "for ever".to_owned(), |expires| format!("for {}", left(expires)))
+    entry.expires.map_or_else(|| "without end".to_owned(), |expires| format!("for {}", left(expires)))
 }
 
 fn seconds(now: Timestamp) -> u64 {
@@ -286,11 +286,11 @@ mod tests {
         let shown =
             registry(&UserRegistry { users, account_issued: 1 }, Timestamp::from_second(200).unwrap());
         let shown = anstream::adapter::strip_str(&shown).to_string();
-        let expected = "NAME    ROLE    STATE     UNTIL     KEY\n\
-                        a/b     device  enrolled  for 1h    U\n\
-                        a/c     device  expired             U\n\
-                        a/d     device  revoked             U\n\
-                        ingest  ingest  enrolled  for ever  U\n";
+        let expected = "NAME    ROLE    STATE     UNTIL        KEY\n\
+                        a/b     device  enrolled  for 1h       U\n\
+                        a/c     device  expired                U\n\
+                        a/d     device  revoked                U\n\
+                        ingest  ingest  enrolled  without end  U\n";
         assert_eq!(shown, expected);
     }
 }
