@@ -55,10 +55,12 @@ kubernetes: ## build Debian's Kubernetes API server once (8 minutes, into ~/.cac
 		$(CARGO) test --locked --package muster-tests --test kubernetes -- --test-threads 1
 
 laws: ## properties of the pure cores and both simulations with more cases than in a test (LAWS_CASES=10000 LAWS_SEEDS=5000)
-	@PROPTEST_CASES='$(LAWS_CASES)' $(CARGO) test --locked --no-fail-fast --package muster-domain --package muster-contract \
-		--package muster-publisher --lib --test 'fold_*'
-	@SIM_SEEDS='$(LAWS_SEEDS)' $(CARGO) test --locked --no-fail-fast --package muster-tests --test sim --test sim_rollouts \
-		-- honest_ under_every_fault
+	@status=0; \
+	PROPTEST_CASES='$(LAWS_CASES)' $(CARGO) test --locked --no-fail-fast --package muster-domain --package muster-contract \
+		--package muster-publisher --lib --test 'fold_*' || status=1; \
+	SIM_SEEDS='$(LAWS_SEEDS)' $(CARGO) test --locked --no-fail-fast --package muster-tests --test sim --test sim_rollouts \
+		-- honest_ under_every_fault || status=1; \
+	exit $$status
 
 schemas: ## rewrite what the code determines: schemas/, its vectors and recorded refusals, OpenAPI, included files; read `git diff` then
 	@.ci/fetch-nats-server >&2

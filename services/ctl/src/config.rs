@@ -33,13 +33,12 @@ use muster_service::VERSION;
 
 use crate::render::local;
 
+pub use self::{auth::Valid, connection::Connection, rollout::RolloutWord};
 pub(crate) use applications::AppCommand;
-pub use auth::Valid;
 pub(crate) use auth::{
     AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, RotateArgs, VaultArgs,
 };
 pub(crate) use backup::{BackupArgs, RestoreArgs};
-pub use connection::Connection;
 pub(crate) use connection::{ConnectionArgs, ConnectionError};
 pub(crate) use device_arg::DeviceArg;
 pub use devices::DevicesArgs;
@@ -58,7 +57,6 @@ pub(crate) use plans::{
     VerdictFlags, YesArg,
 };
 pub(crate) use quarantine::{JudgeArgs, ListArgs, QuarantineCommand};
-pub use rollout::RolloutWord;
 pub(crate) use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutStates, RolloutWatchArgs};
 pub use status::{DeprecatedType, Export, Names, Show, StatusArgs};
 pub(crate) use subscriptions::SubscriptionCommand;

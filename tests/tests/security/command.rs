@@ -123,7 +123,7 @@ fn a_lab_may_make_keys_here_and_is_told_so() {
     done(&dir, &["auth", "init"]);
     let name = file.display().to_string();
     let said = done(&dir, &["enroll", "plant7/press-4", "--creds-file", &name]);
-    assert!(said.contains("made HERE"), "{said}");
+    assert!(said.contains("created HERE"), "{said}");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let seed = |text: &str| muster_identity::creds::seed(text).unwrap().to_owned();
     let before = seed(&std::fs::read_to_string(&file).unwrap());

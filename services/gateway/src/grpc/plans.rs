@@ -178,7 +178,10 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
     ) -> Result<Response<ListDeploymentPlanResponse>, Status> {
         let asked = request.into_inner().filters.unwrap_or_default();
         let identity = identity(&asked);
-        let (field, named) = identity.wanted();
+        let (field, named) = match identity.wanted() {
+            (_, []) => ("deployment_plan_id_in", asked.deployment_plan_id_in.as_slice()),
+            wanted => wanted,
+        };
         let query = query(&asked, field, named)?;
         let keep = |PlanAnswer { plan, .. }: PlanAnswer| {
             let name = plan.spec.name.to_string();

@@ -7,10 +7,10 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::{self, Violation};
 use muster_contract::limits::{PLAN_BYTES_MAX, PLAN_INSTANCES_MAX, PLAN_REVISIONS_MAX, PLANS_TEXT_BYTES_MAX};
 use muster_contract::plans::{
-    DisruptionRequest, Instance, InstanceState, InventoryApplyRequest, InventoryDeleteRequest,
-    InventoryStateRequest, OperationRequest, OperationState, OperationVerdictRequest, Plan, PlanApplyRequest,
-    PlanDeleteRequest, PlanDeployRequest, PlanRevision, PlanRollbackRequest, PlanSpec, PlanState,
-    PlanStateRequest, PlannerErrorBody, RevisionState, RevisionStateRequest, RevisionVerb,
+    DisruptionRequest, Instance, InventoryApplyRequest, InventoryDeleteRequest, InventoryStateRequest,
+    OperationRequest, OperationState, OperationVerdictRequest, Plan, PlanApplyRequest, PlanDeleteRequest,
+    PlanDeployRequest, PlanRevision, PlanRollbackRequest, PlanSpec, PlanState, PlanStateRequest,
+    PlannerErrorBody, RevisionState, RevisionStateRequest, RevisionVerb,
 };
 use muster_contract::query::ErrorCode;
 use muster_contract::{InstanceName, PlanName, RevisionId, Timestamp};
@@ -323,7 +323,7 @@ impl PlansState {
             instances: request.instances,
             coordinates: request.coordinates.clone(),
             max_unavailable: request.max_unavailable,
-            canary: request.canary,
+            canary: request.canary.filter(|canary| *canary < request.instances),
             rollback_to: rollback_to.cloned(),
             state: RevisionState::Pending,
             message: String::new(),
@@ -341,20 +341,17 @@ impl PlansState {
 
     /// Checks that the plan has the instances that keep their revision beside a canary.
     fn check_canary(&self, request: &PlanDeployRequest) -> Result<(), PlannerErrorBody> {
-        let Some(canary) = request.canary else { return Ok(()) };
-        if canary == 0 || canary > request.instances {
-            let rule =
-                format!("is {canary}: name 1 to {}, the instances of the plan in all", request.instances);
+        let (Some(canary), all) = (request.canary, request.instances) else { return Ok(()) };
+        if canary == 0 || canary > all {
+            let rule = format!("is {canary} of {all} instances: name at least 1, and at most all of them");
             return Err(invalid("canary", rule));
         }
-        let is_active = |instance: &&Instance| instance.state == InstanceState::Active;
-        let active = self.instances_of(&request.plan).filter(is_active).count();
-        let kept = (request.instances - canary) as usize;
-        if active < kept {
+        let ordered = self.instances_of(&request.plan).filter(|one| operations::keeps_revision(one)).count();
+        if ordered < (all - canary) as usize {
+            let most = ordered + canary as usize;
             let rule = format!(
-                "is {canary} of {}, so {kept} instances keep their revision, and the plan has {active}: name at most {}",
-                request.instances,
-                active + canary as usize
+                "is {all}, of which {canary} get the coordinates, and the plan has {ordered} others that could keep \
+                 their revision: name at most {most}"
             );
             return Err(invalid("instances", rule));
         }

@@ -130,3 +130,9 @@ pub(super) fn finish(instance: &mut Instance, change: PlansChange) {
 pub(super) fn running(instance: &Instance) -> Option<usize> {
     instance.operations.iter().position(|operation| operation.state == OperationState::Running)
 }
+
+/// Whether an instance may keep its revision beside a canary: its node has the order to run it.
+pub(super) fn keeps_revision(instance: &Instance) -> bool {
+    let has_order = instance.active().is_some_and(|placement| placement.revision.is_some());
+    instance.state == InstanceState::Active && has_order
+}

@@ -69,14 +69,14 @@ impl PlansState {
                 (false, _) => open.push(instance),
             }
         }
-        let own = revision.canary.unwrap_or(revision.instances);
-        let missing = own.saturating_sub(kept) as usize;
-        let beside = revision.instances.saturating_sub(own) as usize;
-        leave_beside(plan, revision, &mut open, beside, pass);
+        let target = revision.canary.unwrap_or(revision.instances);
+        let missing = target.saturating_sub(kept) as usize;
+        let unchanged = revision.instances.saturating_sub(target) as usize;
+        take_unchanged(plan, revision, &mut open, unchanged, pass);
         if open.is_empty() {
             return (0..missing.min(max)).map_while(|_| self.make(plan, revision, pass)).collect();
         }
-        // Kept first is what runs and needs no change, then the instance that has run longest.
+        // Instances that run and need no change are kept first, then those that have run longest.
         open.sort_by_cached_key(|one| {
             let is_running = is_running(one, pass);
             let is_same = is_running && runs_as(plan, revision, one);
@@ -221,27 +221,27 @@ pub(super) fn with_revision(
     PlansDocument::Plan(plan)
 }
 
-/// Takes out `beside` active instances that keep their revision beside a canary: first those that the revision would change, and of
-/// these the ones that have run longest.
-fn leave_beside<E: PlansEvidence>(
+/// Takes out the instances that keep their revision beside a canary, at most `unchanged`: first those that the revision would change,
+/// of these the ones that run or that a person has stopped, and of these the oldest.
+fn take_unchanged<E: PlansEvidence>(
     plan: &Plan,
     revision: &PlanRevision,
     open: &mut Vec<&Instance>,
-    mut beside: usize,
+    mut unchanged: usize,
     pass: &Pass<'_, E>,
 ) {
-    if beside == 0 {
+    if unchanged == 0 {
         return;
     }
-    if open.len() > beside {
+    if open.len() > unchanged {
         open.sort_by_cached_key(|one| {
-            let is_same = runs_as(plan, revision, one);
-            (is_same, Reverse(is_running(one, pass)), one.created_at, one.name.clone())
+            let is_settled = one.stopped || is_running(one, pass);
+            (runs_as(plan, revision, one), Reverse(is_settled), one.created_at, one.name.clone())
         });
     }
     open.retain(|one| {
-        let stays = beside > 0 && one.state == InstanceState::Active;
-        beside -= usize::from(stays);
+        let stays = unchanged > 0 && operations::keeps_revision(one);
+        unchanged -= usize::from(stays);
         !stays
     });
 }

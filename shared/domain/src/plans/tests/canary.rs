@@ -96,9 +96,11 @@ fn a_switch_keeps_the_new_instances_and_a_switch_back_the_old_ones() {
     assert_eq!(canary(&mut hub, "r2", 8, 4), [Create; 4]);
     assert_eq!(ordered(&hub), counts([("r1", 4), ("r2", 4)]));
     let green: BTreeSet<_> = nodes(&hub).difference(&blue).cloned().collect();
-    for (id, version, kept) in [("r3", "2", &green), ("r3", "1", &blue)] {
+    let back = PlansRequest::PlanRollback(request(json!({ "plan": "web", "id": "r3", "to": "r1" })));
+    for (next, kept) in [(deploy_request("r3", 4, "2"), &green), (back, &blue)] {
         let mut hub = hub.clone();
-        hub.deploy(id, 4, version);
+        hub.ask(next).unwrap();
+        hub.converge();
         let pending = hub.pending_types();
         let count = |of| pending.iter().filter(|one| **one == of).count();
         assert_eq!((count(Delete), count(Update), pending.len()), (4, 4, 8));
@@ -111,17 +113,44 @@ fn a_switch_keeps_the_new_instances_and_a_switch_back_the_old_ones() {
 fn a_canary_that_the_plan_has_no_instances_for_is_refused() {
     let mut hub = hub();
     for (instances, canary, words) in [
-        (4, 0, "canary: is 0: name 1 to 4"),
-        (4, 5, "canary: is 5: name 1 to 4"),
-        (
-            9,
-            1,
-            "instances: is 1 of 9, so 8 instances keep their revision, and the plan has 4: name at most 5",
-        ),
+        (4, 0, "canary: is 0 of 4 instances: name at least 1"),
+        (0, 1, "canary: is 1 of 0 instances"),
+        (4, 5, "canary: is 5 of 4 instances"),
+        (9, 1, "instances: is 9, of which 1 get the coordinates, and the plan has 4 others"),
     ] {
         let refusal = hub.ask(canary_request("r2", instances, canary, "2")).unwrap_err();
         assert!(refusal.message.contains(words), "{}", refusal.message);
     }
+}
+
+#[test]
+fn an_instance_that_runs_nothing_keeps_no_revision_beside_a_canary() {
+    let mut hub = hub();
+    hub.ask(canary_request("r2", 5, 1, "2")).unwrap();
+    hub.converge();
+    let (instance, operation) = hub.pending().remove(0);
+    hub.ask(PlansRequest::Reject(Hub::verdict(&instance, &operation))).unwrap();
+    hub.converge();
+    assert_eq!((hub.running(), hub.revision_state("r2")), (4, RevisionState::Failed));
+    assert_eq!(
+        hub.code(canary_request("r3", 6, 1, "2")),
+        ErrorCode::BadRequest,
+        "only four could keep theirs"
+    );
+    assert_eq!(
+        canary(&mut hub, "r3", 5, 1),
+        [OperationType::Create],
+        "the instance that runs nothing gets it"
+    );
+    assert_eq!(ordered(&hub), counts([("r1", 4), ("r3", 1)]));
+}
+
+#[test]
+fn a_canary_of_all_instances_is_a_revision_like_any_other() {
+    let mut hub = hub();
+    canary(&mut hub, "r2", 4, 4);
+    canary(&mut hub, "r3", 4, 1);
+    hub.ask(PlansRequest::PlanRollback(request(json!({ "plan": "web", "id": "r4", "to": "r2" })))).unwrap();
 }
 
 #[test]

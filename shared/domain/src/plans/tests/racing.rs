@@ -156,6 +156,10 @@ proptest! {
         prop_assert!(placements.iter().all(|on| hub.devices.desired.contains_key(on)));
         if last.state == RevisionState::Completed {
             prop_assert_eq!(hub.instances().len(), last.instances as usize);
+            let is_of_last = |one: &&Instance| one.revision == last.id;
+            let changed = hub.instances().iter().filter(is_of_last).count();
+            prop_assert_eq!(changed, last.canary.unwrap_or(last.instances) as usize);
+            prop_assert!(hub.instances().iter().all(operations::keeps_revision), "each has an order");
         }
     }
 
