@@ -33,7 +33,6 @@ use muster_service::VERSION;
 
 use crate::render::local;
 
-pub use self::{auth::Valid, connection::Connection, rollout::RolloutWord};
 pub(crate) use applications::AppCommand;
 pub(crate) use auth::{
     AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, RotateArgs, VaultArgs,
@@ -64,6 +63,7 @@ pub(crate) use support::SupportArgs;
 pub(crate) use watch::{WatchAbout, WatchArgs};
 pub(crate) use webhooks::WebhookCommand;
 pub(crate) use why::{WhyAbout, WhyArgs};
+pub use {auth::Valid, connection::Connection, rollout::RolloutWord};
 
 const EXAMPLES: &str = "\
 Examples:
