@@ -1,5 +1,5 @@
 //! MRDS's walk-through on a whole system with real agents and the real `muster`: nodes of a manifest, a plan, three deployments
-//! that scale up and down, and a move to another node. What a person sees after each step is one golden file,
+//! that scale up and down, a move to another node, a stop and a restart. What a person sees after each step is one golden file,
 //! `tests/golden/ctl/plans-walk-through.txt`, in which ids are masked; `UPDATE_GOLDEN=1` rewrites it.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -190,20 +190,20 @@ impl Walk {
         self.see("node list").await;
     }
 
-    /// Moves the only instance to another node.
-    async fn relocate(&mut self) {
-        self.title("the instance moves to another node");
-        self.see(&format!("deployment operate {PLAN} --relocate")).await;
-        self.pending(&["RELOCATE"]).await;
+    /// Requests an operation on the only instance, and approves it.
+    async fn operate(&mut self, operation: &str, title: &str) {
+        self.title(title);
+        self.see(&format!("deployment operate {PLAN} --{operation}")).await;
+        self.pending(&[&operation.to_uppercase()]).await;
         self.see_plan().await;
         self.see(&format!("deployment approve-operation {PLAN}")).await;
-        let moved = async || {
+        let ended = async || {
             let instances = self.instances().await;
             let operations = instances[0]["instance"]["operations"].as_array().unwrap();
             let has_succeeded = operations.iter().all(|operation| operation["state"] == "SUCCEEDED");
             if has_succeeded { Ok(()) } else { Err(format!("{instances:?}")) }
         };
-        self.system.eventually("the instance has moved", moved).await;
+        self.system.eventually("the operation has ended", ended).await;
         self.see_plan().await;
         let name = self.instances().await[0]["instance"]["displayName"].as_str().unwrap().to_owned();
         self.see(&format!("instance show {name}")).await;
@@ -279,7 +279,9 @@ async fn the_walk_through_of_mrds_shows_its_tables_step_by_step() {
     walk.deploy(1, 1, &["CREATE"]).await;
     walk.deploy(2, 3, &["CREATE", "CREATE", "UPDATE"]).await;
     walk.deploy(3, 1, &["DELETE", "DELETE", "UPDATE"]).await;
-    walk.relocate().await;
+    walk.operate("relocate", "the instance moves to another node").await;
+    walk.operate("stop", "the instance stops and keeps its node").await;
+    walk.operate("restart", "the instance starts again").await;
     walk.see("deployment list").await;
 
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/ctl/plans-walk-through.txt");
