@@ -296,6 +296,27 @@ fn after_approval_a_stop_keeps_the_node_and_a_restart_starts_again() {
 }
 
 #[test]
+fn an_approved_operation_waits_for_its_time_and_says_until_when() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let (instance, before) = (hub.instances()[0].name.clone(), hub.devices.desired.clone());
+    let time = second(hub.second + 1_000);
+    let restart = json!({ "plan": "web", "instance": instance, "type": "RESTART", "notBefore": time });
+    hub.ask(PlansRequest::Operation(request(restart))).unwrap();
+    hub.approve_all();
+    let read = PlansRead { state: &hub.state, evidence: &hub.devices, now: hub.now() };
+    let operations = read.operations(&OperationsQuery::default(), 10).operations;
+    let waiting = &operations.last().unwrap().operation;
+    assert_eq!(waiting.state, OperationState::Approved);
+    assert_eq!(waiting.message, format!("it does not run before {time}"));
+    assert_eq!(hub.devices.desired, before, "nothing is ordered");
+    hub.second += 1_000;
+    hub.converge();
+    assert_eq!(hub.instances()[0].operations.last().unwrap().state, OperationState::Succeeded);
+}
+
+#[test]
 fn a_stopped_instance_that_is_relocated_runs_on_its_new_node() {
     let mut hub = hub();
     hub.deploy("r1", 1, "1");
