@@ -72,14 +72,15 @@ impl PlansState {
         let target = revision.canary.unwrap_or(revision.instances);
         let missing = target.saturating_sub(kept) as usize;
         let unchanged = revision.instances.saturating_sub(target) as usize;
-        take_unchanged(plan, revision, &mut open, unchanged, pass);
+        let same = revisions_like(plan, revision);
+        take_unchanged(&same, &mut open, unchanged, pass);
         if open.is_empty() {
             return (0..missing.min(max)).map_while(|_| self.make(plan, revision, pass)).collect();
         }
-        // Instances that run and need no change are kept first, then those that have run longest.
+        // The revision keeps first the instances that run its coordinates, then those that have run longest.
         open.sort_by_cached_key(|one| {
             let is_running = is_running(one, pass);
-            let is_same = is_running && runs_as(plan, revision, one);
+            let is_same = is_running && runs_one_of(&same, one);
             (Reverse(is_same), Reverse(is_running), one.created_at, one.name.clone())
         });
         let assigned = open.iter().enumerate().filter_map(|(at, instance)| {
@@ -221,11 +222,10 @@ pub(super) fn with_revision(
     PlansDocument::Plan(plan)
 }
 
-/// Takes out the instances that keep their revision beside a canary, at most `unchanged`: first those that the revision would change,
-/// of these the ones that run or that a person has stopped, and of these the oldest.
+/// Takes out at most `unchanged` instances, which keep their revision beside a canary. Instances that already run one of the `same`
+/// revisions are taken last. Before them, running and stopped instances are taken first, and the oldest first.
 fn take_unchanged<E: PlansEvidence>(
-    plan: &Plan,
-    revision: &PlanRevision,
+    same: &[&RevisionId],
     open: &mut Vec<&Instance>,
     mut unchanged: usize,
     pass: &Pass<'_, E>,
@@ -236,7 +236,7 @@ fn take_unchanged<E: PlansEvidence>(
     if open.len() > unchanged {
         open.sort_by_cached_key(|one| {
             let is_settled = one.stopped || is_running(one, pass);
-            (runs_as(plan, revision, one), Reverse(is_settled), one.created_at, one.name.clone())
+            (runs_one_of(same, one), Reverse(is_settled), one.created_at, one.name.clone())
         });
     }
     open.retain(|one| {
@@ -251,10 +251,16 @@ fn is_running<E: PlansEvidence>(instance: &Instance, pass: &Pass<'_, E>) -> bool
     active.is_some_and(|on| pass.evidence.placement(&on.node, &instance.name).is_running())
 }
 
-/// Whether an instance has the order to run what a revision says.
-fn runs_as(plan: &Plan, revision: &PlanRevision, instance: &Instance) -> bool {
-    let ordered = instance.active().and_then(|placement| plan.revision(placement.revision.as_ref()?));
-    ordered.is_some_and(|ordered| ordered.coordinates == revision.coordinates)
+/// The revisions of a plan with the coordinates of this one. Coordinates may be long, so they are compared once for all instances.
+fn revisions_like<'a>(plan: &'a Plan, revision: &PlanRevision) -> Vec<&'a RevisionId> {
+    let is_like = |one: &&PlanRevision| one.coordinates == revision.coordinates;
+    plan.revisions.iter().filter(is_like).map(|one| &one.id).collect()
+}
+
+/// Whether the order of an instance is one of these revisions.
+fn runs_one_of(revisions: &[&RevisionId], instance: &Instance) -> bool {
+    let ordered = instance.active().and_then(|placement| placement.revision.as_ref());
+    ordered.is_some_and(|ordered| revisions.contains(&ordered))
 }
 
 /// Gives an instance to a revision: UPDATE, or CREATE if it has not run.
