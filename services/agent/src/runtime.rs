@@ -63,7 +63,7 @@ pub mod code {
     /// The engine that runs it does not answer, so it is unknown whether it runs.
     pub const ENGINE_LOST: &str = "EngineLost";
     /// The running units could not be listed.
-    pub(crate) const INVENTORY_FAILED: &str = "InventoryFailed";
+    pub const INVENTORY_FAILED: &str = "InventoryFailed";
     /// The cluster refuses an object.
     pub const APPLY_FAILED: &str = "ApplyFailed";
     /// Another field manager owns a field of an object, or another deployment owns the object.
@@ -75,17 +75,17 @@ pub mod code {
     /// A Deployment has exceeded its `progressDeadlineSeconds`.
     pub const PROGRESS_DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
     /// A job has failed without a reason of its own (`BackoffLimitExceeded`, `DeadlineExceeded`).
-    pub(crate) const JOB_FAILED: &str = "JobFailed";
+    pub const JOB_FAILED: &str = "JobFailed";
     /// A pod has failed without a reason of its own.
-    pub(crate) const POD_FAILED: &str = "PodFailed";
+    pub const POD_FAILED: &str = "PodFailed";
     /// An image cannot be pulled.
     pub const IMAGE_PULL: &str = "ImagePullBackOff";
     /// A container crashes again and again.
     pub const CRASH_LOOP: &str = "CrashLoopBackOff";
     /// A container reached its memory limit.
-    pub(crate) const OOM_KILLED: &str = "OOMKilled";
+    pub const OOM_KILLED: &str = "OOMKilled";
     /// The scheduler finds no node for a pod.
-    pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
+    pub const UNSCHEDULABLE: &str = "Unschedulable";
 }
 
 /// One component of one deployment to run, with its environment resolved.
