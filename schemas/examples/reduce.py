@@ -170,7 +170,8 @@ class Device:
             tried = max(((retry.get("crashLoop", False), retry["attempt"]) for retry in retries), default=(False, 0))
             row = {"standing": standing, "known": self.knows(report), "attempts": tried[1],
                    "overdue": self.overdue(deployment, target, report, standing, retries)}
-            yield deployment, {**row, "freshness": self.freshness(), "missing": self.missing()}, report
+            evidence = (report or {}).get("origin", "push"), (report or {}).get("fidelity", "event")
+            yield deployment, {**row, "freshness": self.freshness(), "missing": self.missing(), "evidence": evidence}, report
 
     def overdue(self, deployment, target, report, standing, retries):
         """Past its deadline, unless it is at an end; what is tried again is at none. Earlier attempts do not count."""
@@ -406,7 +407,11 @@ def count(rows):
                             "missingReports": total(row["missing"] for row in targets)},
                "verdict": next(verdict for verdict, holds in verdicts if holds)}
     attempts = [row["attempts"] for row in targets if row["attempts"]]
-    marks = {"overdue": overdue, "retried": attempts and {"targets": len(attempts), "attempts": sum(attempts)}}
+    evidence = {}  # by origin and fidelity, but of devices that send every change themselves
+    for origin, fidelity in (row["evidence"] for row in targets):
+        if (origin, fidelity) != ("push", "event"):
+            evidence.setdefault(origin, Counter())[fidelity] += 1
+    marks = {"evidence": evidence, "overdue": overdue, "retried": attempts and {"targets": len(attempts), "attempts": sum(attempts)}}
     return {**counted, **{name: mark for name, mark in marks.items() if mark}}
 
 

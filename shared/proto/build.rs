@@ -6,13 +6,14 @@ use std::path::Path;
 /// The folder of the files, from this package.
 const FOLDER: &str = "../../schemas/proto";
 /// The files; each imports `mrds/metadata.proto` at most.
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "emco/statusnotify.proto",
     "mrds/cluster.proto",
     "mrds/computecapability.proto",
     "mrds/deploymentplan.proto",
     "mrds/metainstance.proto",
     "mrds/node.proto",
+    "prometheus/remote.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

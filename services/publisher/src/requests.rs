@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use muster_bus::{Call, EndpointSpec, Fault, Requester, ServiceSpec};
+use muster_bus::{Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::limits::{RELEASE_DEVICES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::{
     ApplyRequest, ErrorBody, ErrorCode, PublisherQuery, RemoveRequest, RetireRequest,
 };
 use muster_contract::question::{read, read_or_default};
-use muster_contract::rollout::{DecideRequest, ReleaseRequest, RolloutVerb, TargetsQuery};
+use muster_contract::rollout::{DecideRequest, ReleaseRequest, TargetsQuery};
 use muster_contract::subjects::PUBLISHER_PREFIX;
 use muster_contract::{DeploymentId, DeviceKey, RequestedBy};
 use serde::Serialize;
@@ -22,8 +22,6 @@ use crate::problems::Problems;
 
 /// The endpoints.
 const VERBS: [&str; 7] = ["apply", "decide", "release", "remove", "retire", "status", "targets"];
-/// The role whose only decision is to approve waves.
-const APPROVER: &str = "approver";
 /// The file name in problems of a request that names no file.
 const FILE: &str = "request";
 /// Longest file name that an answer repeats, in characters.
@@ -125,7 +123,6 @@ pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
         "decide" => {
             let request: DecideRequest = read(&call.payload)?;
             request.check().map_err(|violation| bad_request(violation.to_string()))?;
-            check_approver(&call.requester, &request)?;
             return Ok(PublisherRequest::Decide(Decide { request, requested_by: author(call)? }));
         }
         "targets" => return read(&call.payload).map(PublisherRequest::Targets),
@@ -134,22 +131,10 @@ pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
     Ok(PublisherRequest::Change(Request { key, change, requested_by: author(call)? }))
 }
 
-/// Refuses every decision of an approver except an approval.
-fn check_approver(requester: &Requester, request: &DecideRequest) -> Result<(), ErrorBody> {
-    let is_approver =
-        matches!(requester, Requester::User { role: Some(role), .. } if role.as_str() == APPROVER);
-    if is_approver && request.verb != RolloutVerb::Approve {
-        let verb = request.verb.as_str();
-        let message = format!("the role approver may approve waves; {verb} needs the role operator");
-        return Err(ErrorBody { code: ErrorCode::Forbidden, message });
-    }
-    Ok(())
-}
-
 /// The author of a change, for its record.
 fn author(call: &Call) -> Result<Option<RequestedBy>, ErrorBody> {
     call.requester
-        .author()
+        .author(&call.subject)
         .map_err(|error| ErrorBody { code: ErrorCode::Forbidden, message: error.to_string() })
 }
 
@@ -268,23 +253,28 @@ mod tests {
     }
 
     #[test]
-    fn an_approver_decides_nothing_but_an_approval() {
-        let decide = |verb: &str, role: &str| {
-            let wave = if verb == "approve" { r#","wave":"one""# } else { "" };
-            let digest = muster_contract::canonical::Digest::of_bytes(b"");
-            let payload = format!(
-                r#"{{"deployment":"web","digest":"{digest}","rollout":"rollout.yaml","verb":"{verb}"{wave}}}"#
-            );
-            let role = muster_bus::Role::of(role);
-            let requester = Requester::User { key: "UA".to_owned(), name: "anna".to_owned(), role };
-            let (endpoint, subject) = ("decide", format!("{PUBLISHER_PREFIX}.decide"));
-            let headers = muster_bus::Headers::default();
-            let call = Call { endpoint, subject, payload: payload.into(), headers, requester };
+    fn a_gateway_requests_decisions_for_an_approver_and_no_other_change() {
+        let digest = muster_contract::canonical::Digest::of_bytes(b"");
+        let decide = format!(
+            r#"{{"deployment":"web","digest":"{digest}","rollout":"rollout.yaml","verb":"approve","wave":"one"}}"#
+        );
+        let release = r#"{"deployment":"web","devices":[{"site":"plant7","device":"press-4"}]}"#;
+        let device = r#"{"site":"plant7","device":"press-4"}"#;
+        let code = |role: &str, endpoint: &'static str, payload: &str| {
+            let person = muster_contract::OnBehalfOf::new("UANNA", "anna", role);
+            let (gateway, name) = ("UG".to_owned(), "gateway".to_owned());
+            let requester = muster_bus::Requester::Represented { gateway, name, person };
+            let (subject, headers) =
+                (format!("{PUBLISHER_PREFIX}.{endpoint}"), muster_bus::Headers::default());
+            let call = Call { endpoint, subject, payload: payload.to_owned().into(), headers, requester };
             parse_request(&call).map(drop).map_err(|error| error.code)
         };
-        assert_eq!(decide("approve", "approver"), Ok(()));
-        assert_eq!(decide("pause", "approver"), Err(ErrorCode::Forbidden));
-        assert_eq!(decide("pause", "operator"), Ok(()));
+        assert_eq!(code("approver", "decide", &decide), Ok(()));
+        assert_eq!(code("viewer", "decide", &decide), Err(ErrorCode::Forbidden));
+        for (endpoint, payload) in [("release", release), ("remove", device), ("retire", device)] {
+            assert_eq!(code("operator", endpoint, payload), Ok(()), "{endpoint}");
+            assert_eq!(code("approver", endpoint, payload), Err(ErrorCode::Forbidden), "{endpoint}");
+        }
     }
 
     fn status(payload: &'static str) -> Result<PublisherRequest, ErrorBody> {

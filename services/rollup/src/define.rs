@@ -52,7 +52,9 @@ impl Definer {
     }
 
     async fn handle(&self, call: &Call) -> Result<Bytes, ErrorBody> {
-        call.requester.author().map_err(|error| body(ErrorCode::Forbidden, error.to_string()))?;
+        call.requester
+            .author(&call.subject)
+            .map_err(|error| body(ErrorCode::Forbidden, error.to_string()))?;
         let answer = match call.endpoint {
             "apply" => self.apply(call).await?,
             _ => self.remove(call).await?,

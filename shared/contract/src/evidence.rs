@@ -1,11 +1,36 @@
 //! The evidence that a report is: how it reached the hub, and which part of the changes it shows. Both are absent from a report of
 //! an agent, which sends every change itself. How long evidence is fresh is in [`presence`](crate::presence).
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Where a report comes from, as evidence.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EvidenceSource {
+    /// How it reached the hub.
+    pub origin: Provenance,
+    /// Which part of the changes it shows.
+    pub fidelity: Fidelity,
+}
+
+impl EvidenceSource {
+    /// That of an agent.
+    pub const EVERY_CHANGE: Self = Self { origin: Provenance::Push, fidelity: Fidelity::Event };
+
+    /// Whether the device sent it, and sends every change.
+    pub fn is_every_change(self) -> bool {
+        self == Self::EVERY_CHANGE
+    }
+}
+
+/// Targets by the evidence of their last report: by its origin, then by its fidelity. Left out are targets whose device sent every
+/// change itself, those without a report, and zeros.
+pub type EvidenceCounts = BTreeMap<Provenance, BTreeMap<Fidelity, u64>>;
+
 /// How a report reached the hub.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Provenance {
     /// The device sent it.
@@ -18,7 +43,7 @@ pub enum Provenance {
 }
 
 /// Which part of the changes the reports of a deployment show.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Fidelity {
     /// Every change is a report.
@@ -30,7 +55,19 @@ pub enum Fidelity {
     Sampled,
 }
 
+/// `3 sampled by pull, 2 snapshot by push`; none if every device sends every change.
+pub fn words(counts: &EvidenceCounts) -> Option<String> {
+    let pairs =
+        counts.iter().flat_map(|(origin, by_fidelity)| by_fidelity.iter().map(move |one| (origin, one)));
+    let words = pairs
+        .map(|(origin, (fidelity, count))| format!("{count} {} by {}", fidelity.as_str(), origin.as_str()));
+    Some(words.collect::<Vec<_>>().join(", ")).filter(|words| !words.is_empty())
+}
+
 impl Provenance {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Push, Self::Pull, Self::Metrics];
+
     /// Whether the device sent the report.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub const fn is_push(&self) -> bool {
@@ -48,6 +85,9 @@ impl Provenance {
 }
 
 impl Fidelity {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Event, Self::Snapshot, Self::Sampled];
+
     /// Whether every change is a report.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub const fn is_event(&self) -> bool {

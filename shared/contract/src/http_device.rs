@@ -233,6 +233,16 @@ pub struct Snapshot {
     /// nobody waits for another snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh_until: Option<Timestamp>,
+    /// When it was taken, by the clock of a source that has one for all its snapshots: an older one does not replace it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<Timestamp>,
+}
+
+impl Snapshot {
+    /// Whether it was taken before another one of a source with one clock.
+    pub fn is_before(&self, other: &Self) -> bool {
+        self.taken_at.zip(other.taken_at).is_some_and(|(own, others)| own < others)
+    }
 }
 
 /// A report that UPLINK has confirmed.
@@ -304,7 +314,7 @@ mod tests {
         let seq = Seq::new(crate::limits::COUNTER_MAX).unwrap();
         let confirmed = ConfirmedReport { seq, content: digest };
         let targets = vec![(Generation::new(u64::MAX).unwrap(), digest); HTTP_TARGETS_MAX];
-        let snapshot = Snapshot { fresh_until: Some(Timestamp::MAX) };
+        let snapshot = Snapshot { fresh_until: Some(Timestamp::MAX), taken_at: Some(Timestamp::MAX) };
         let deployment = HttpDeployment { reported: Some(confirmed), targets, snapshot: Some(snapshot) };
         let newest = Generation::new(u64::MAX).unwrap();
         let served = |at: usize| {

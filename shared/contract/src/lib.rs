@@ -33,6 +33,7 @@ pub mod field_path;
 pub mod groups;
 pub mod headers;
 pub mod history;
+pub mod host;
 pub mod http_device;
 pub mod ids;
 pub mod incident;

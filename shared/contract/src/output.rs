@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{Fidelity, Provenance};
+use crate::evidence::{EvidenceSource, Fidelity, Provenance};
 use crate::ids::{Epoch, Generation, Seq};
 use crate::limits::RETRIES_MAX;
 use crate::retry::Retry;
@@ -59,4 +59,11 @@ pub struct LastReport {
     /// The components, with `output` detail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<ComponentStatus>,
+}
+
+impl LastReport {
+    /// Where it comes from, as evidence.
+    pub const fn evidence_source(&self) -> EvidenceSource {
+        EvidenceSource { origin: self.origin, fidelity: self.fidelity }
+    }
 }

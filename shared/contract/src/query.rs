@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::desired_refusal::DesiredRefusal;
 use crate::fact::{Account, Incident};
+use crate::host::Host;
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation};
 use crate::limits::FILTER_VALUES_MAX;
 use crate::liveness::{holds, is_so};
@@ -153,6 +154,9 @@ pub struct DeviceLine {
     /// It was taken out of the fleet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retired: bool,
+    /// The deployment that hosts it, if its label names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosted_by: Option<Host>,
     /// Its epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,

@@ -1,8 +1,11 @@
 //! Counts over some standings, as groups, defined views and parts of a federation have them.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::{EvidenceCounts, Fidelity, Provenance};
 use crate::view::{Bounds, Complete, Counts, Retried, Split, Standing, Verdict, keyed};
 
 /// Counts over standings, with the verdict on them.
@@ -24,6 +27,10 @@ pub struct StandingPart {
     /// Targets by standing and freshness.
     #[schemars(schema_with = "keyed::<Standing, Split>")]
     pub counts: Counts,
+    /// Targets by the evidence of their last report, where the device did not send every change itself.
+    #[serde(default, skip_serializing_if = "EvidenceCounts::is_empty")]
+    #[schemars(schema_with = "keyed::<Provenance, BTreeMap<Fidelity, u64>>")]
+    pub evidence: EvidenceCounts,
     /// The bounds of the truth.
     pub converged: Bounds,
     /// The number of targets with a known standing.

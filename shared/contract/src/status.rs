@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::Digest;
 use crate::desired::Source;
+use crate::evidence::{EvidenceCounts, Fidelity, Provenance};
 use crate::fact::DeadlineFact;
 use crate::ids::{ComponentName, DeploymentId, DeviceKey, DeviceKeyError, Generation, SiteId};
 use crate::limits::FILTER_VALUES_MAX;
@@ -238,6 +239,10 @@ pub struct Rollup {
     /// Targets by standing and freshness.
     #[schemars(schema_with = "keyed::<Standing, crate::view::Split>")]
     pub counts: Counts,
+    /// Targets by the evidence of their last report, where the device did not send every change itself.
+    #[serde(default, skip_serializing_if = "EvidenceCounts::is_empty")]
+    #[schemars(schema_with = "keyed::<Provenance, BTreeMap<Fidelity, u64>>")]
+    pub evidence: EvidenceCounts,
     /// Pairs by kstatus.
     #[schemars(schema_with = "keyed::<KStatus, u64>")]
     pub kstatus: BTreeMap<KStatus, u64>,

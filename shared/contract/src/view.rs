@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::canonical::Digest;
 use crate::decode::Document;
+use crate::evidence::{EvidenceCounts, Fidelity, Provenance};
 use crate::ids::{ComponentName, DeploymentId, DeviceKey, SiteId};
 use crate::pulse::HubHearing;
 use crate::retry::RetrySummary;
@@ -359,6 +360,10 @@ pub struct DeploymentView {
     /// Targets by standing and freshness.
     #[schemars(schema_with = "keyed::<Standing, Split>")]
     pub counts: Counts,
+    /// Targets by the evidence of their last report, where the device did not send every change itself.
+    #[serde(default, skip_serializing_if = "EvidenceCounts::is_empty")]
+    #[schemars(schema_with = "keyed::<Provenance, BTreeMap<Fidelity, u64>>")]
+    pub evidence: EvidenceCounts,
     /// The bounds of the truth.
     pub converged: Bounds,
     /// How much is known.
@@ -440,6 +445,10 @@ pub struct Tally {
     /// Targets by standing and freshness.
     #[schemars(schema_with = "keyed::<Standing, Split>")]
     pub counts: Counts,
+    /// Targets by the evidence of their last report, where the device did not send every change itself.
+    #[serde(default, skip_serializing_if = "EvidenceCounts::is_empty")]
+    #[schemars(schema_with = "keyed::<Provenance, BTreeMap<Fidelity, u64>>")]
+    pub evidence: EvidenceCounts,
     /// Deployments by verdict (in a site's view: the verdict on the site's devices alone).
     #[schemars(schema_with = "keyed::<Verdict, u64>")]
     pub deployments: BTreeMap<Verdict, u64>,

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::desired_refusal::DesiredRefusal;
+use crate::host::Host;
 use crate::ids::{DeploymentId, DeviceKey, Epoch, Generation, HubName, Seq};
 use crate::pulse::HubHearing;
 use crate::silence::SilentSites;
@@ -100,6 +101,9 @@ pub struct Because {
     pub standing: Standing,
     /// The freshness of the device.
     pub freshness: Freshness,
+    /// The deployment that hosts the device, if its label names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosted_by: Option<Host>,
     /// The first rule that it fulfils.
     pub speaks_for: Verdict,
     /// A minimal set of facts that is enough for that. The newest account of the device stands for the fact that no report is

@@ -30,6 +30,7 @@ mod diff;
 mod doubt;
 mod error_index;
 mod event_time;
+mod evidence_table;
 mod fleet;
 mod groups;
 mod hearing;

@@ -5,6 +5,8 @@
 mod ledger;
 mod scenarios;
 
+use std::collections::BTreeMap;
+
 use ledger::{Ledger, Look, Said, key, seen};
 use muster_contract::State::{Failed, Installing};
 use muster_contract::fact::{DeadlineKind, Fidelity, Liveness, Provenance};
@@ -52,6 +54,8 @@ fn sampled_evidence_is_told_from_events_and_is_no_success_once_it_is_old() {
     let view = fleet.deployment("web");
     assert_eq!(counts(&view), [("installed", Split { fresh: 1, stale: 1, never: 0 })]);
     assert_eq!((view.verdict, view.converged), (Verdict::ConvergedStale, Bounds { lo: 1, hi: 2 }));
+    let counted = BTreeMap::from([(Provenance::Pull, BTreeMap::from([(Fidelity::Sampled, 2)]))]);
+    assert_eq!((&view.evidence, &fleet.fleet_view().tally.evidence), (&counted, &counted));
     let kept = report(&fleet, PRESS);
     assert_eq!((kept.origin, kept.fidelity), (Provenance::Pull, Fidelity::Sampled));
     let kept = report(&scenarios::m01_success_then_dark().fold(), PRESS);

@@ -38,6 +38,10 @@ fn counted(answer: &StatusAnswer) -> Rollup {
         if let Some(retry) = target.retry.filter(|_| target.standing != Standing::Outdated) {
             sum.retried = sum.retried.plus(Retried { targets: 1, attempts: retry.attempt.into() });
         }
+        let source = target.report.as_ref().map(|report| (report.origin, report.fidelity));
+        for (origin, fidelity) in source.into_iter().filter(|source| *source != Default::default()) {
+            *sum.evidence.entry(origin).or_default().entry(fidelity).or_default() += 1;
+        }
         let split: &mut Split = sum.counts.entry(target.standing).or_default();
         *split.get_mut(target.freshness) += 1;
     }

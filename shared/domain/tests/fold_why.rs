@@ -438,3 +438,27 @@ fn a_stopped_deployment_is_not_green_nor_failing_and_why_names_the_stop() {
     let says: Vec<_> = why.standings[0].facts.iter().map(|fact| fact.says.as_str()).collect();
     assert_eq!(says, ["is to keep it stopped since generation 2", "is pending", "is heard"]);
 }
+
+#[test]
+fn a_silent_device_is_shown_with_the_verdict_on_its_host() {
+    let (mut ledger, web) = (Ledger::default(), "web".parse::<DeploymentId>().unwrap());
+    let (cluster, mgmt) = ("plant7/cluster-4", "hub/mgmt-1");
+    ledger.labelled(cluster, 1, &[("web", 1)], &[("hosted-by", "capi-cluster-4")]);
+    ledger.desired(mgmt, 1, &[("capi-cluster-4", 1)]);
+    ledger.status(cluster, "web", &Said::default()).stale(cluster, 1, 1);
+    let hosts = |ledger: &Ledger| {
+        let fleet = ledger.fold();
+        let why = fleet.why(&web, None, &ALL).unwrap();
+        let line = fleet.device_answer(&cluster.parse().unwrap(), Output::Summary).unwrap().device;
+        let hosts = [why.standings[0].hosted_by.clone(), line.hosted_by].map(Option::unwrap);
+        assert!(hosts.iter().all(|host| host.deployment.as_str() == "capi-cluster-4"));
+        hosts.map(|host| host.verdict)
+    };
+    assert_eq!(hosts(&ledger), [Verdict::Waiting; 2]);
+    let failed = Said { components: &[("main", State::Failed)], ..Said::default() };
+    ledger.status(mgmt, "capi-cluster-4", &failed);
+    assert_eq!(hosts(&ledger), [Verdict::Failing; 2]);
+    ledger.labelled(cluster, 2, &[("web", 1)], &[("hosted-by", "unknown")]);
+    let line = ledger.fold().device_answer(&cluster.parse().unwrap(), Output::Summary).unwrap().device;
+    assert_eq!(line.hosted_by.unwrap().verdict, Verdict::Empty, "nothing is known of that host");
+}

@@ -88,7 +88,7 @@ pub enum LoginError {
     )]
     UnknownSigner,
     /// The role is not one of people.
-    #[error("the role {0} does not log in: it needs viewer, subscriber or operator")]
+    #[error("the role {0} does not log in: it needs viewer, approver, subscriber or operator")]
     Role(&'static str),
     /// The token has expired.
     #[error("the JWT has expired; renew the credentials with `muster auth creds`")]
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn the_role_is_that_of_the_signing_key_and_only_people_log_in() {
         let (hub, key) = (Hub::new(), KeyPair::new_user());
-        for role in [Role::Viewer, Role::Subscriber, Role::Operator] {
+        for role in [Role::Viewer, Role::Approver, Role::Subscriber, Role::Operator] {
             let person = hub.verify(&hub.proof(role, &key)).unwrap().person;
             assert_eq!(person, OnBehalfOf::new(&key.public_key(), "anna", role.as_str()));
         }

@@ -155,7 +155,7 @@ mod tests {
             let note = sign(&gateway, person, SUBJECT, b"").unwrap();
             verify(&note, &gateway.public_key(), SUBJECT, b"")
         };
-        for role in ["viewer", "subscriber", "operator"] {
+        for role in ["viewer", "approver", "subscriber", "operator"] {
             assert_eq!(verified(&anna(role)), Ok(anna(role)));
         }
         for role in ["planner", "gateway", "ingest", "device", "king", ""] {

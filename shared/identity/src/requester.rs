@@ -104,7 +104,7 @@ pub enum MayNotChange {
     /// A gateway asks in its own name.
     #[error("a gateway may request a change only on behalf of a person: this request has no signed note")]
     Gateway,
-    /// The person is no operator.
+    /// The person has no right to the change.
     #[error("{person} has the role {role}, and a change needs the role operator")]
     Role {
         /// The person.
@@ -147,15 +147,16 @@ impl Requester {
         }
     }
 
-    /// As [`record`](Self::record) for a change, which a gateway may request only on behalf of an operator. The server itself
-    /// refuses other roles that may change nothing: they have no right to the subject.
+    /// As [`record`](Self::record) for a change on a subject, which a gateway may request only on behalf of a person whose role
+    /// [may](Role::may_change). The server itself refuses the change to other requesters: they have no right to the subject.
     ///
     /// # Errors
-    /// The requester may change nothing.
-    pub fn author(&self) -> Result<Option<RequestedBy>, MayNotChange> {
+    /// The requester may not make the change.
+    pub fn author(&self, subject: &str) -> Result<Option<RequestedBy>, MayNotChange> {
+        let is_allowed = |role: &str| Role::of(role).is_some_and(|role| role.may_change(subject));
         match self {
             Self::User { role: Some(Role::Gateway), .. } => Err(MayNotChange::Gateway),
-            Self::Represented { person, .. } if !self.is_operator() => {
+            Self::Represented { person, .. } if !is_allowed(&person.role) => {
                 let label = person.name.as_ref().unwrap_or(&person.key);
                 Err(MayNotChange::Role { person: label.clone(), role: person.role.clone() })
             }
@@ -210,7 +211,8 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_asks_for_any_person_and_changes_for_an_operator_alone() {
+    fn a_gateway_changes_for_operators_and_approves_for_approvers_alone() {
+        const SUBJECT: &str = "muster.publisher.release";
         let user =
             |role| Requester::User { key: "UG".to_owned(), name: "gateway-1".to_owned(), role: Some(role) };
         let person = |role: &str| OnBehalfOf::new("UANNA", "anna", role);
@@ -219,20 +221,33 @@ mod tests {
         }
         assert_eq!(Requester::Unverified.representing(person("operator")), None);
         let gateway = user(Role::Gateway);
-        assert_eq!(gateway.author(), Err(MayNotChange::Gateway));
-        let viewer = gateway.representing(person("viewer")).unwrap();
-        assert!(
-            !viewer.is_operator()
-                && viewer.author().unwrap_err().to_string().contains("needs the role operator")
-        );
+        assert_eq!(gateway.author(SUBJECT), Err(MayNotChange::Gateway));
+        let approvals = [
+            "muster.publisher.decide",
+            "muster.planner.operation-approve",
+            "muster.planner.operation-reject",
+        ];
+        let others =
+            [SUBJECT, "muster.publisher.apply", "muster.planner.operation-cancel", "muster.view.apply", ""];
+        for (role, may_approve) in [("viewer", false), ("subscriber", false), ("approver", true)] {
+            let asked = gateway.representing(person(role)).unwrap();
+            for subject in approvals {
+                assert_eq!(asked.author(subject).is_ok(), may_approve, "{role} {subject}");
+            }
+            for subject in others {
+                let refused = asked.author(subject).unwrap_err().to_string();
+                assert!(refused.contains(role) && refused.contains("needs the role operator"), "{refused}");
+            }
+            assert!(!asked.is_operator(), "{role}");
+        }
         let operator = gateway.representing(person("operator")).unwrap();
         assert_eq!((operator.is_operator(), operator.key()), (true, Some("UANNA")));
-        let record = operator.author().unwrap().unwrap();
+        let record = operator.author(SUBJECT).unwrap().unwrap();
         assert_eq!(
             (record.key.as_str(), record.role.as_deref(), record.person()),
             ("UG", Some("gateway"), "UANNA")
         );
-        assert_eq!(user(Role::Operator).author().unwrap().unwrap().person(), "UG");
+        assert_eq!(user(Role::Operator).author(SUBJECT).unwrap().unwrap().person(), "UG");
     }
 
     #[test]

@@ -285,7 +285,8 @@ const READ_PLANS: [&str; 7] = [
     "muster.planner.inventory-list",
     "muster.planner.change-list",
 ];
-/// Approving and rejecting operations and waves. The publisher refuses other decisions of an approver.
+/// Approving and rejecting operations and waves, directly or through a gateway. The publisher refuses other decisions of an
+/// approver.
 const APPROVE: [&str; 3] =
     ["muster.planner.operation-approve", "muster.planner.operation-reject", "muster.publisher.decide"];
 /// Requests of a gateway on behalf of people.
@@ -420,6 +421,16 @@ impl Role {
             ],
             _ => Vec::new(),
         }
+    }
+
+    /// Whether people of the role may approve and reject waves and operations.
+    pub const fn may_approve(self) -> bool {
+        matches!(self, Self::Approver | Self::Operator)
+    }
+
+    /// Whether a gateway may request a change on a subject on behalf of people of the role.
+    pub fn may_change(self, subject: &str) -> bool {
+        self == Self::Operator || self.may_approve() && APPROVE.contains(&subject)
     }
 }
 

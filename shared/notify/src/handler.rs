@@ -122,7 +122,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
             "confirm" => json(self.confirm(read(request)?, requester).await?),
             "unsubscribe" => {
                 requester
-                    .author()
+                    .author(&format!("{NOTIFY_PREFIX}.{endpoint}"))
                     .map_err(|error| ErrorBody { code: ErrorCode::Forbidden, message: error.to_string() })?;
                 json(self.unsubscribe(read(request)?, requester).await?)
             }

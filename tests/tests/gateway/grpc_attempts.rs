@@ -6,6 +6,7 @@ use muster_identity::{Role, creds, jwt};
 use muster_proto::proto::mrds::ledger::cluster::{
     Cluster, CreateClusterRequest, DeleteClusterRequest, ListClusterRequest,
 };
+use muster_proto::proto::mrds::ledger::metainstance::UpdateOperationStatusRequest;
 use muster_proto::proto::mrds::ledger::node::ListNodeRequest;
 use muster_tests::rollouts::PLANNER;
 use muster_tests::server::free_port;
@@ -67,7 +68,7 @@ async fn a_client_without_an_accepted_certificate_learns_nothing_over_grpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_grpc_operators_alone_change_and_no_field_names_the_caller() {
+async fn over_grpc_no_role_exceeds_its_rights_and_no_field_names_the_caller() {
     let stage = Stage::start(&[]).await;
     let own = &stage.authority;
     for role in ["viewer", "subscriber", "approver"] {
@@ -85,6 +86,10 @@ async fn over_grpc_operators_alone_change_and_no_field_names_the_caller() {
         assert!(refused.message().contains("needs the role operator"), "{refused:?}");
         let refused = clients.clone().clusters.delete(DeleteClusterRequest::default()).await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{role}: {refused:?}");
+        let verdict = UpdateOperationStatusRequest::default();
+        let refused = clients.clone().instances.update_operation_status(verdict).await.unwrap_err();
+        let expected = if role == "approver" { Code::InvalidArgument } else { Code::PermissionDenied };
+        assert_eq!(refused.code(), expected, "{role}: {refused:?}");
     }
     assert!(list(&stage.clients).await.unwrap().is_empty());
 }

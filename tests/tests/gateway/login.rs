@@ -246,7 +246,7 @@ pub(crate) async fn with_services_of(web: &str, rollout: &str) -> (LoginStage, R
 }
 
 /// The decisions about `web` that are recorded.
-async fn decisions(stage: &LoginStage, token: &str) -> Vec<Value> {
+pub(crate) async fn decisions(stage: &LoginStage, token: &str) -> Vec<Value> {
     let answer = ask(stage.addr, "GET", "/api/v1/rollouts/web/history", token).await;
     let rollouts = answer.json()["rollouts"].as_array().cloned().unwrap_or_default();
     rollouts.first().map(|rollout| rollout["decisions"].as_array().unwrap().clone()).unwrap_or_default()

@@ -59,6 +59,7 @@ async fn a_provider_logs_people_in_with_the_claimed_role_or_as_viewers() {
         (json!({}), "viewer"),
         (json!({ ROLE: "operator" }), "operator"),
         (json!({ ROLE: ["staff", "subscriber"] }), "subscriber"),
+        (json!({ ROLE: ["viewer", "approver"] }), "approver"),
         (json!({ ROLE: "gateway" }), "viewer"),
         (json!({ "role": "operator" }), "viewer"),
     ] {

@@ -13,6 +13,7 @@ mod grpc_client;
 mod grpc_notify;
 mod grpc_python;
 mod login;
+mod login_approver;
 mod login_attempts;
 mod login_oidc;
 mod openapi;

@@ -87,3 +87,27 @@ async fn no_change_passes_from_a_viewer_another_page_or_with_a_wrong_body() {
         assert!(answer.status == 503 && detail.to_string().contains("is it running"), "{path}: {answer:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approver_is_refused_every_change_but_approve_and_reject() {
+    let stage = LoginStage::start().await;
+    let token = stage.token(&stage.hub.creds(Role::Approver)).unwrap();
+    let headers = format!("Authorization: Bearer {token}\r\n");
+    let mut permitted = Vec::new();
+    for change in changes(stage.addr, &token).await {
+        let answer = change.with(stage.addr, &headers, "application/json", "{}").await;
+        if answer.status != 403 {
+            permitted.push(format!("{} {}", change.method, change.path));
+        }
+    }
+    permitted.sort_unstable();
+    assert_eq!(
+        permitted,
+        [
+            "POST /api/v1/plans/web/instances/web/operations/web/approve",
+            "POST /api/v1/plans/web/instances/web/operations/web/reject",
+            "POST /api/v1/rollouts/web/approve",
+            "POST /api/v1/rollouts/web/reject",
+        ]
+    );
+}

@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::pki::Signed;
 
@@ -85,12 +86,16 @@ impl Client {
         self.raw(&[head.as_bytes(), body].concat()).await
     }
 
+    /// A connection, for several requests.
+    pub(crate) async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
+        let tcp = TcpStream::connect(self.addr).await?;
+        self.tls.connect(ServerName::try_from("127.0.0.1").unwrap(), tcp).await
+    }
+
     /// Sends bytes as they are, and reads the answer until the connection ends.
     pub(crate) async fn raw(&self, request: &[u8]) -> io::Result<Answer> {
         let exchange = async {
-            let tcp = TcpStream::connect(self.addr).await?;
-            let name = ServerName::try_from("127.0.0.1").unwrap();
-            let mut stream = self.tls.connect(name, tcp).await?;
+            let mut stream = self.connect().await?;
             // The server may answer and close before it has read all.
             let _ = stream.write_all(request).await;
             let mut bytes = Vec::new();

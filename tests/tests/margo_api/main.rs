@@ -11,6 +11,7 @@ mod fake;
 mod fleet;
 mod kills;
 mod manifests;
+mod metrics;
 mod pki;
 mod pulled;
 mod python;

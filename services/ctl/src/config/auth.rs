@@ -123,7 +123,7 @@ pub struct InitArgs {
 /// `muster auth creds`
 #[derive(Debug, Args)]
 pub struct CredsArgs {
-    /// publisher, ingest, rollup, renewer, keeper, maintainer, margo, planner, gateway, viewer, subscriber or operator
+    /// publisher, ingest, rollup, renewer, keeper, maintainer, margo, planner, gateway, viewer, approver, subscriber or operator
     #[arg(value_parser = role)]
     pub role: Role,
     /// For whom [default: the role's name]

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
+use muster_contract::evidence::EvidenceCounts;
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, Query};
 use muster_contract::status::TargetStatus;
@@ -185,6 +186,7 @@ fn facts(view: &DeploymentView, now: Timestamp) -> String {
         lines.push(("leaving", format!("{} still {have} it", plural(view.leaving, "device"))));
     }
     lines.extend(retried(view.retried, view.targets).map(|words| ("retried", words)));
+    lines.extend(evidence(&view.evidence, view.targets).map(|words| ("evidence", words)));
     if !view.message.is_empty() {
         lines.push(("because", clean(&view.message)));
     }
@@ -203,6 +205,12 @@ pub(super) fn retried(retried: Retried, targets: u64) -> Option<String> {
         styled(UNSURE, &format!("{} of {}, {attempts}", retried.targets, plural(targets, "target")))
     };
     (!retried.is_nothing()).then(words)
+}
+
+/// `3 sampled by pull, of 120 targets`; none if every device sends every change.
+pub(super) fn evidence(counts: &EvidenceCounts, targets: u64) -> Option<String> {
+    let words = muster_contract::evidence::words(counts)?;
+    Some(styled(UNSURE, &format!("{words}, of {}", plural(targets, "target"))))
 }
 
 /// How many targets are silent, and where to look which ones and for how long: a view does not say, because its cost would grow

@@ -1,10 +1,12 @@
 //! Devices: the list, and one with everything that is known of it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anstyle::Style;
 use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::fact::Account;
+use muster_contract::host::Host;
 use muster_contract::query::{DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer, Query};
 use muster_contract::view::Freshness;
 use muster_contract::{DeviceKey, Timestamp};
@@ -32,7 +34,22 @@ pub fn list(answer: &DevicesAnswer, query: &Query, frame: impl Into<Frame>) -> S
     let refused: String = answer.devices.iter().filter_map(|device| refusing(device, frame.now)).collect();
     let tokens: String = answer.devices.iter().filter_map(ending_token).collect();
     let legend = legend::devices(&answer.devices);
-    format!("{table}\n{legend}{}; {position}.\n{refused}{tokens}", footer(&answer.devices, query))
+    let hosts = hosts(&answer.devices);
+    format!("{table}\n{legend}{}; {position}.\n{refused}{tokens}{hosts}", footer(&answer.devices, query))
+}
+
+/// The deployments that host silent devices and are not well, a line for each: one cause of several effects.
+fn hosts(devices: &[DeviceLine]) -> String {
+    let mut hosts: BTreeMap<String, u64> = BTreeMap::new();
+    let silent = devices.iter().filter(|device| !device.retired && device.freshness != Freshness::Fresh);
+    for host in silent.filter_map(|device| device.hosted_by.as_ref()).filter(|host| !host.is_well()) {
+        *hosts.entry(host.words()).or_default() += 1;
+    }
+    let line = |(words, count): (String, u64)| {
+        let (devices, are) = (plural(count, "silent device"), if count == 1 { "is" } else { "are" });
+        styled(UNSURE, &format!("{devices} {are} hosted by {words}")) + "\n"
+    };
+    hosts.into_iter().map(line).collect()
 }
 
 /// The table alone.
@@ -204,6 +221,8 @@ fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
     let mut fact = |name, value: Option<String>| facts.extend(value.map(|value| (name, value)));
     // Heartbeats are no facts: of a device that is well the last fact may be old.
     fact("last fact", device.last_heard_at.map(|at| age(now, at)));
+    let host = |host: &Host| styled(if host.is_well() { DIM } else { UNSURE }, &host.words());
+    fact("hosted by", device.hosted_by.as_ref().map(host));
     fact("generation", device.generation.map(|generation| generation.to_string()));
     let refused = device
         .refused

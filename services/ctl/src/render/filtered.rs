@@ -11,7 +11,7 @@ use muster_contract::status::{
 use serde::{Deserialize, Serialize};
 
 use super::colour::{self, BAD, BOLD, DIM, MOVING, PLAIN, UNSURE, WELL, styled};
-use super::deployment::{because, retried};
+use super::deployment::{because, evidence, retried};
 use super::doubt::by_freshness;
 use super::format::{age, as_of, clean, counts, freshness, freshness_since, plural};
 use super::frame::Frame;
@@ -104,6 +104,7 @@ fn facts(rollup: &Rollup, frame: Frame) -> String {
         lines.push(("because", clean(message)));
     }
     lines.extend(retried(rollup.retried, rollup.targets).map(|words| ("retried", words)));
+    lines.extend(evidence(&rollup.evidence, rollup.targets).map(|words| ("evidence", words)));
     lines.extend(rollup.changed_at.map(|at| ("changed", age(frame.now, at))));
     lines.extend(rollup.last_heard_at.map(|at| ("last heard", age(frame.now, at))));
     lines.iter().fold(String::new(), |mut text, (name, value)| {

@@ -8,7 +8,7 @@ use muster_contract::silence::SilentSites;
 use muster_contract::view::{FleetView, SiteView, Split, Tally};
 
 use super::colour::{self, BAD, BOLD, UNSURE, styled};
-use super::deployment::retried;
+use super::deployment::{evidence, retried};
 use super::doubt::watermark;
 use super::format::{age, as_of, clean, counts, plural};
 use super::silence;
@@ -46,6 +46,7 @@ fn tally(tally: &Tally, now: Timestamp) -> String {
         lines.push(("leaving", tally.leaving.to_string()));
     }
     lines.extend(retried(tally.retried, tally.targets).map(|words| ("retried", words)));
+    lines.extend(evidence(&tally.evidence, tally.targets).map(|words| ("evidence", words)));
     if !tally.message.is_empty() {
         lines.push(("because", clean(&tally.message)));
     }

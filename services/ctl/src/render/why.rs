@@ -134,6 +134,9 @@ fn standing(because: &Because, verdict: Verdict, frame: Frame) -> String {
     if because.speaks_for != verdict {
         let _ = write!(line, "  (alone it would be {})", because.speaks_for.as_str());
     }
+    if let Some(host) = because.hosted_by.as_ref().filter(|host| !host.is_well()) {
+        let _ = write!(line, "\n  {}", styled(UNSURE, &format!("hosted by {}", host.words())));
+    }
     let mut table = Table::new(&["  FACT", ">LEDGER", "?>GENERATION", "?REPORT", "SINCE", "SAYS"]);
     for fact in &because.facts {
         table.row(row(fact, frame.now));

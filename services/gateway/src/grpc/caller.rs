@@ -30,6 +30,8 @@ use crate::metrics::Metrics;
 
 /// Calls that change nothing, by their last name.
 const READS: [&str; 5] = ["GetByID", "GetByName", "List", "StatusRegister", "StatusDeregister"];
+/// The call that approves and rejects operations, by its last name.
+const VERDICT: &str = "UpdateOperationStatus";
 /// Prefix of the key of a person whom a certificate names.
 const KEY_PREFIX: &str = "x509:";
 /// Hexadecimal digits of the digest in such a key.
@@ -131,7 +133,8 @@ pub(super) fn split<T>(request: tonic::Request<T>) -> Result<(Arc<GrpcCaller>, T
 fn check_role(caller: &GrpcCaller, path: &str) -> Result<(), Status> {
     let call = path.rsplit('/').next().unwrap_or_default();
     let (name, role, needed) = (caller.person.label(), &caller.person.role, Role::Operator.as_str());
-    if READS.contains(&call) || role == needed {
+    let is_verdict = call == VERDICT && Role::of(role).is_some_and(Role::may_approve);
+    if READS.contains(&call) || role == needed || is_verdict {
         return Ok(());
     }
     Err(Status::permission_denied(format!("{name} has the role {role}, and {call} needs the role {needed}")))
@@ -238,16 +241,22 @@ mod tests {
     }
 
     #[test]
-    fn only_an_operator_calls_what_changes_something() {
+    fn an_approver_calls_verdicts_and_only_an_operator_other_changes() {
         let of = |role: &str| caller(&[&format!("spiffe://example.org/muster/{role}/anna")]).unwrap();
         for role in ["viewer", "subscriber", "approver"] {
-            for call in ["Create", "Delete", "UpdateOperationStatus", "AddDeployment", "Nothing", ""] {
+            for call in ["Create", "Delete", "RemoveOperation", "AddDeployment", "Nothing", ""] {
                 let refused = check_role(&of(role), &format!("/proto.mrds.ledger.node.Nodes/{call}"));
                 assert_eq!(refused.unwrap_err().code(), tonic::Code::PermissionDenied, "{role} {call}");
             }
             for call in READS {
                 assert!(check_role(&of(role), &format!("/a.B/{call}")).is_ok(), "{role} {call}");
             }
+        }
+        let verdict = "/proto.mrds.ledger.metainstance.MetaInstances/UpdateOperationStatus";
+        for (role, is_allowed) in
+            [("viewer", false), ("subscriber", false), ("approver", true), ("operator", true)]
+        {
+            assert_eq!(check_role(&of(role), verdict).is_ok(), is_allowed, "{role}");
         }
         assert!(check_role(&of("operator"), "/proto.mrds.ledger.node.Nodes/Create").is_ok());
     }

@@ -8,7 +8,7 @@ use muster_contract::DeviceKey;
 use muster_contract::profile::parse_duration;
 use serde::Deserialize;
 
-use super::routes::{PERIOD_MAX, PERIOD_MIN};
+use super::period::{PERIOD_MAX, PERIOD_MIN};
 use crate::outbound::is_trusted;
 
 /// Clusters of one file.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
-use muster_contract::evidence::{Fidelity, Provenance};
+use muster_contract::evidence::EvidenceSource;
 use muster_contract::http_device::{HttpDevice, Snapshot};
 use muster_contract::report::StatusReport;
 use muster_contract::{DeploymentId, DeviceKey, State, Timestamp};
@@ -26,13 +26,19 @@ use crate::margo::status::StatusManifest;
 use crate::margo::{Devices, problems};
 use crate::problem::Problem;
 
-/// How groups came, and how long they count.
+/// Groups as evidence: where they come from, and how long they count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EvidenceKind {
-    pub origin: Provenance,
-    pub fidelity: Fidelity,
+pub(crate) struct PeriodicEvidence {
+    pub source: EvidenceSource,
     /// The time for which a snapshot is fresh.
     pub period: Duration,
+    /// The source has one clock, so that a snapshot never replaces one that was taken later.
+    pub is_ordered: bool,
+}
+
+/// The answer to groups of a device for which there is no desired state yet.
+pub(crate) fn no_desired_state() -> Problem {
+    problems::unavailable("the fleet has no desired state for this device yet")
 }
 
 /// A deployment as its groups show it.
@@ -58,19 +64,18 @@ pub(crate) struct EvaluatedGroups {
 }
 
 impl EvaluatedGroups {
-    /// Evaluates the groups of a device as of `at`.
+    /// Evaluates the groups of a device as of `at`; `None` if the fleet has no desired state for the device yet.
     ///
     /// # Errors
-    /// The hub cannot be asked now, or has no desired state for the device yet.
+    /// The hub cannot be asked now.
     pub(crate) async fn of(
         devices: &Devices,
         key: &DeviceKey,
         groups: &ResourceGroups,
         at: Timestamp,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Option<Self>, Problem> {
         let desired = devices.store.desired(key).await?.map(|(_, desired)| desired);
-        let none = || problems::unavailable("the fleet has no desired state for this device yet");
-        let desired = desired.ok_or_else(none)?;
+        let Some(desired) = desired else { return Ok(None) };
         let read = |current: &mut HttpDevice, _: Option<&_>| {
             let known = current.deployments.iter().map(|(id, known)| (id.clone(), known.snapshot));
             Ok((known.collect::<BTreeMap<_, _>>(), false))
@@ -86,7 +91,7 @@ impl EvaluatedGroups {
                 known.iter().filter(|(id, known)| known.is_some() && !by_deployment.contains_key(*id));
             absent.for_each(|(id, _)| made.evaluate(id, &[]));
         }
-        Ok(made)
+        Ok(Some(made))
     }
 
     /// The groups by deployment, of those that the device has or had.
@@ -137,13 +142,16 @@ impl EvaluatedGroups {
         &self,
         devices: &Devices,
         key: &DeviceKey,
-        kind: EvidenceKind,
+        evidence: PeriodicEvidence,
     ) -> Result<Vec<ReportedDeployment>, Problem> {
-        let EvidenceKind { origin, fidelity, period } = kind;
+        let PeriodicEvidence { source: EvidenceSource { origin, fidelity }, period, is_ordered } = evidence;
         let fresh_until = self.at.checked_add(period).unwrap_or(self.at);
         for status in &self.statuses {
             let leaving = !self.is_target(&status.deployment_id);
-            let snapshot = Snapshot { fresh_until: (!leaving).then_some(fresh_until) };
+            let snapshot = Snapshot {
+                fresh_until: (!leaving).then_some(fresh_until),
+                taken_at: is_ordered.then_some(self.at),
+            };
             let is_gone = leaving && status.status.state == State::Removed;
             let sent = SentReport {
                 deployment: Some(&status.deployment_id),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_contract::{ComponentName, DeploymentId};
+use muster_contract::{ComponentName, DeploymentId, State};
 use serde::{Deserialize, Deserializer};
 
 use crate::margo::problems;
@@ -38,6 +38,15 @@ pub(crate) struct ResourceGroups {
     pub is_whole: bool,
     /// The token of the next page of a list; empty on the last one.
     pub next: String,
+}
+
+/// The name of the content that was applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A revision of the target.
+    Revision(String),
+    /// A generation of the desired state, as text.
+    Generation(String),
 }
 
 /// A ResourceGroup.
@@ -203,6 +212,38 @@ impl ResourceGroups {
 }
 
 impl ResourceGroup {
+    /// The group of a deployment of which only one state is known. A `content` names what was applied, as a group does.
+    pub(crate) fn of_state(deployment: &str, content: Content, state: State, reason: &str) -> Self {
+        let member =
+            Member { kind: "deployment".to_owned(), name: deployment.to_owned(), ..Member::default() };
+        let status = match state {
+            State::Pending | State::Removed => "NotFound",
+            State::Installing => "InProgress",
+            State::Installed => "Current",
+            State::Failed => "Failed",
+            State::Removing => "Terminating",
+        };
+        let condition =
+            Condition { reason: reason.to_owned(), message: reason.to_owned(), ..Condition::default() };
+        let status = MemberStatus {
+            member: member.clone(),
+            status: status.to_owned(),
+            conditions: if reason.is_empty() { Vec::new() } else { vec![condition] },
+            ..MemberStatus::default()
+        };
+        let mut group = Self {
+            metadata: Metadata { name: deployment.to_owned(), ..Metadata::default() },
+            spec: Spec { resources: vec![member], ..Spec::default() },
+            status: Some(GroupStatus { resource_statuses: vec![status], ..GroupStatus::default() }),
+            ..Self::default()
+        };
+        match content {
+            Content::Revision(revision) => group.spec.descriptor.revision = revision,
+            Content::Generation(text) => _ = group.metadata.annotations.insert(GENERATION.to_owned(), text),
+        }
+        group
+    }
+
     /// Checks what every group has. An item of a list may leave out its version and kind.
     fn check(&self, prefix: &str) -> Result<(), Problem> {
         let refuse =

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::future::join_all;
-use muster_contract::evidence::{Fidelity, Provenance};
+use muster_contract::evidence::{EvidenceSource, Fidelity, Provenance};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use muster_service::supervisor::{Stage, Supervisor};
@@ -20,7 +20,7 @@ use ureq::http::StatusCode;
 use ureq::http::header::{ACCEPT, AUTHORIZATION};
 
 use super::config::{PullSetupError, PulledCluster, read};
-use super::evidence::{EvaluatedGroups, EvidenceKind};
+use super::evidence::{EvaluatedGroups, PeriodicEvidence, no_desired_state};
 use super::group::ResourceGroups;
 use crate::margo::Devices;
 use crate::outbound;
@@ -64,7 +64,7 @@ struct ClusterPoller {
     reader: Arc<ClusterReader>,
     devices: Devices,
     permits: Arc<Semaphore>,
-    kind: EvidenceKind,
+    evidence: PeriodicEvidence,
     is_failing: bool,
     /// Groups that could not be used at the last poll.
     refused: usize,
@@ -101,7 +101,11 @@ impl ClusterPoller {
             reader: Arc::new(ClusterReader { cluster, agent }),
             devices: devices.clone(),
             permits: Arc::clone(permits),
-            kind: EvidenceKind { origin: Provenance::Pull, fidelity: Fidelity::Sampled, period },
+            evidence: PeriodicEvidence {
+                source: EvidenceSource { origin: Provenance::Pull, fidelity: Fidelity::Sampled },
+                period,
+                is_ordered: false,
+            },
             is_failing: false,
             refused: 0,
         })
@@ -136,7 +140,8 @@ impl ClusterPoller {
         let key = &self.reader.cluster.device;
         let evaluated =
             EvaluatedGroups::of(&self.devices, key, &groups, at).await.map_err(PollError::Problem)?;
-        evaluated.deliver(&self.devices, key, self.kind).await.map_err(PollError::Problem)?;
+        let evaluated = evaluated.ok_or_else(|| PollError::Problem(no_desired_state()))?;
+        evaluated.deliver(&self.devices, key, self.evidence).await.map_err(PollError::Problem)?;
         let refused = evaluated.refused.len();
         self.devices.metrics.pull_refused_groups.inc_by(refused as u64);
         if let Some(first) = evaluated.refused.first().filter(|_| refused != self.refused) {

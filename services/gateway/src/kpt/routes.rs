@@ -1,6 +1,5 @@
-//! The route by which a cluster pushes its ResourceGroups. The certificate names the device, as on all routes of devices.
-
-use std::time::Duration;
+//! The routes of clusters, and the one by which a cluster pushes its ResourceGroups. The certificate names the device, as on all
+//! routes of devices.
 
 use axum::Router;
 use axum::body::Body;
@@ -8,26 +7,18 @@ use axum::extract::{Extension, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use muster_contract::evidence::{Fidelity, Provenance};
-use muster_contract::limits::{EVIDENCE_LEASE_MS_MAX, LEASE};
-use muster_contract::profile::parse_duration;
+use muster_contract::evidence::{EvidenceSource, Fidelity, Provenance};
 use serde::Serialize;
 
-use super::evidence::{EvaluatedGroups, EvidenceKind, ReportedDeployment};
+use super::evidence::{EvaluatedGroups, PeriodicEvidence, ReportedDeployment, no_desired_state};
 use super::group::ResourceGroups;
-use crate::margo::{Caller, Devices, problems, request};
+use super::period::period;
+use super::remote_write;
+use crate::margo::{Caller, Devices, request};
 use crate::problem::Problem;
 
 /// The address.
 const ADDRESS: &str = "/ingest/v1/resourcegroup";
-/// The parameter with the time for which a snapshot is fresh.
-const PERIOD: &str = "period";
-/// Bounds of that time.
-pub(crate) const PERIOD_MIN: Duration = Duration::from_secs(1);
-pub(crate) const PERIOD_MAX: Duration = Duration::from_millis(EVIDENCE_LEASE_MS_MAX);
-
-const _: () = assert!(LEASE.as_millis() < PERIOD_MAX.as_millis());
-
 /// The answer to a push.
 #[derive(Debug, Serialize)]
 struct PushAnswer {
@@ -38,7 +29,7 @@ struct PushAnswer {
 
 /// The routes of clusters.
 pub(crate) fn routes() -> Router<Devices> {
-    Router::new().route(ADDRESS, post(push))
+    Router::new().route(ADDRESS, post(push)).route(remote_write::ADDRESS, post(remote_write::write))
 }
 
 async fn push(
@@ -51,42 +42,17 @@ async fn push(
     let body = request::body(request.into_body()).await?;
     let groups = ResourceGroups::read(&body)?;
     let key = caller.device();
-    let evaluated = EvaluatedGroups::of(&devices, key, &groups, at).await?;
+    let evaluated = EvaluatedGroups::of(&devices, key, &groups, at).await?.ok_or_else(no_desired_state)?;
     if let Some(problem) = evaluated.refused.first() {
         return Err(problem.clone());
     }
-    let kind = EvidenceKind { origin: Provenance::Push, fidelity: Fidelity::Snapshot, period };
-    let reports = evaluated.deliver(&devices, key, kind).await?;
+    let evidence = PeriodicEvidence {
+        source: EvidenceSource { origin: Provenance::Push, fidelity: Fidelity::Snapshot },
+        period,
+        is_ordered: false,
+    };
+    let reports = evaluated.deliver(&devices, key, evidence).await?;
     // Cannot fail: an object of texts and numbers.
     let answer = serde_json::to_vec(&PushAnswer { reports, ignored: evaluated.ignored }).unwrap_or_default();
     Ok(([(CONTENT_TYPE, "application/json")], answer).into_response())
-}
-
-/// The period of a push; without one, the lease of the hub.
-fn period(query: &str) -> Result<Duration, Problem> {
-    let mut period = LEASE;
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        if name != PERIOD {
-            return Err(problems::semantic_error(name, format!("is unknown here; {PERIOD} is known")));
-        }
-        let read = parse_duration(&value).ok().filter(|period| (PERIOD_MIN..=PERIOD_MAX).contains(period));
-        let rule = || format!("is '{value}'; must be a time of 1s to 1h, such as 90s or 5m");
-        period = read.ok_or_else(|| problems::semantic_error(PERIOD, rule()))?;
-    }
-    Ok(period)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_period_is_bounded_and_other_parameters_are_refused() {
-        assert_eq!(period("").unwrap(), LEASE);
-        assert_eq!(period("period=5m").unwrap(), Duration::from_secs(300));
-        for bad in ["period=", "period=0s", "period=2h", "period=soon"] {
-            assert_eq!(period(bad).unwrap_err().errors[0].field, "period", "{bad}");
-        }
-        assert_eq!(period("perioda=5m").unwrap_err().errors[0].field, "perioda");
-    }
 }

@@ -16,6 +16,11 @@ pub(crate) fn offers_changes() -> bool {
     session().is_none_or(|session| session.may_change())
 }
 
+/// Whether a page offers to approve and to reject: to approvers and operators, and to everybody where nobody logs in.
+pub(crate) fn offers_approvals() -> bool {
+    session().is_none_or(|session| session.may_approve())
+}
+
 /// Answers a request with its session.
 pub(super) async fn scope<F: Future>(session: Session, answer: F) -> F::Output {
     SESSION.scope(session, answer).await

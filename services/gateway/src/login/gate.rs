@@ -78,7 +78,8 @@ fn refusal(session: &Session, access: Access, request: &Request) -> Option<Strin
     let is_below = |prefix: &&str| {
         path == *prefix || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
     };
-    if (is_change || FOR_OPERATORS.iter().any(is_below)) && !session.may_change() {
+    let is_permitted = session.may_change() || session.may_approve() && is_verdict(path);
+    if (is_change || FOR_OPERATORS.iter().any(is_below)) && !is_permitted {
         let (name, role, needed) = (session.label(), &session.person.role, Role::Operator.as_str());
         return Some(format!("{name} is logged in as {role}, and this needs the role {needed}"));
     }
@@ -87,6 +88,16 @@ fn refusal(session: &Session, access: Access, request: &Request) -> Option<Strin
     let is_named = headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE);
     let is_unnamed = is_change && access == Access::Cookie && !is_named;
     is_unnamed.then(|| "a change with a cookie must name its Origin; a program sends a token".to_owned())
+}
+
+/// Whether an address approves or rejects a wave or an operation.
+fn is_verdict(path: &str) -> bool {
+    let parts: Vec<&str> = path.strip_prefix(PREFIX).unwrap_or(path).split('/').collect();
+    matches!(
+        parts[..],
+        ["", "rollouts", _, "approve" | "reject"]
+            | ["", "plans", _, "instances", _, "operations", _, "approve" | "reject"]
+    )
 }
 
 fn refused(request: &Request, problem: Problem) -> Response {
@@ -125,8 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn only_an_operator_changes_something_or_reads_the_quarantine() {
-        for role in ["viewer", "subscriber", "planner", "king"] {
+    fn only_an_operator_stops_a_rollout_or_reads_the_quarantine() {
+        for role in ["viewer", "approver", "subscriber", "planner", "king"] {
             for path in ["/rollouts/web/pause", "/api/v1/rollouts/web/stop", "/quarantine/drop", "/nothing"] {
                 let words = refused(role, Access::Cookie, Method::POST, path, true).unwrap();
                 assert!(words.contains("needs the role operator") && words.contains(role), "{words}");
@@ -146,6 +157,36 @@ mod tests {
         }
         assert_eq!(refused("operator", Access::Cookie, Method::POST, "/rollouts/web/pause", true), None);
         assert_eq!(refused("operator", Access::Token, Method::GET, "/api/v1/quarantine", false), None);
+    }
+
+    #[test]
+    fn an_approver_approves_and_rejects_waves_and_operations_alone() {
+        let post = |role: &str, path: &str| refused(role, Access::Cookie, Method::POST, path, true);
+        for path in [
+            "/rollouts/web/approve",
+            "/api/v1/rollouts/web/reject",
+            "/api/v1/plans/web/instances/a/operations/b/approve",
+            "/api/v1/plans/web/instances/a/operations/b/reject",
+        ] {
+            assert_eq!(post("approver", path), None, "{path}");
+            assert!(post("viewer", path).is_some(), "{path}");
+        }
+        for path in [
+            "/rollouts/web/stop",
+            "/rollouts/approve",
+            "/rollouts/web/approve/",
+            "/rollouts/web/stop/approve",
+            "/quarantine/approve",
+            "/api/v1/rollouts/web/next",
+            "/api/v1/plans/web/instances/a/operations/b/cancel",
+            "/api/v1/nodes/plant7/press-4/disruptions/a/approve",
+            "/api/v1/deployments",
+        ] {
+            assert!(
+                post("approver", path).is_some_and(|words| words.contains("needs the role operator")),
+                "{path}"
+            );
+        }
     }
 
     #[test]

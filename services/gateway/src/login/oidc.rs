@@ -68,7 +68,7 @@ impl Oidc {
     fn role(&self, claims: &Claims) -> Role {
         let named = claims.texts(&self.role_claim);
         let has = |role: &Role| named.iter().any(|name| *name == role.as_str());
-        [Role::Operator, Role::Subscriber].into_iter().find(has).unwrap_or(Role::Viewer)
+        [Role::Operator, Role::Approver, Role::Subscriber].into_iter().find(has).unwrap_or(Role::Viewer)
     }
 
     /// The person of the claims. The key is a digest of issuer and subject; a provider never reuses a subject.

@@ -92,6 +92,11 @@ impl Session {
         self.role() == Some(Role::Operator)
     }
 
+    /// Whether it may approve and reject waves and operations.
+    pub(crate) fn may_approve(&self) -> bool {
+        self.role().is_some_and(Role::may_approve)
+    }
+
     /// The name of the person, or the key of a person without a name.
     pub(crate) fn label(&self) -> &str {
         self.person.name.as_deref().unwrap_or(&self.person.key)

@@ -42,7 +42,7 @@ pub(crate) struct LoginArgs {
     #[arg(long, env = "MUSTER_OIDC_SECRET_FILE", value_name = "FILE", requires = "oidc_issuer")]
     oidc_secret_file: Option<String>,
 
-    /// The claim that names the role: viewer, subscriber or operator, or a list with one of them; without it, viewer
+    /// The claim that names the role: viewer, approver, subscriber or operator, or a list with one of them; without it, viewer
     #[arg(long, env = "MUSTER_ROLE_CLAIM", value_name = "CLAIM", default_value = "muster_role")]
     role_claim: String,
 }

@@ -25,6 +25,12 @@ pub(crate) fn invalid_request(detail: impl Into<String>) -> Problem {
     registered(StatusCode::BAD_REQUEST, "invalid-request", "Invalid request", detail)
 }
 
+/// The body has another format than a write request of Prometheus.
+pub(crate) fn no_write_request() -> Problem {
+    let detail = "only write requests of Prometheus' remote-write 1.0 are read: application/x-protobuf, packed by snappy";
+    unregistered(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
+}
+
 /// A field breaks a rule.
 pub(crate) fn semantic_error(field: impl Into<String>, message: impl Into<String>) -> Problem {
     let (field, message) = (field.into(), message.into());

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | with the content of the last confirmed one of its deployment | it counts as confirmed, unless the receipt misses that one |
 //! | with the content of an open number | the gateway publishes that number again; ingest drops a duplicate |
+//! | of a snapshot that was taken before the last one | it counts as confirmed, and changes nothing |
 //! | with another content, or when the receipt misses the last one | it gets the next number, which declares the replaced ones as coalesced |
 //!
 //! A number replaces a lost one, the open ones of its deployment, and abandoned ones of any deployment.
@@ -150,8 +151,9 @@ pub(crate) fn learn(record: &mut HttpDevice, desired: &DesiredState) -> bool {
         let is_target = desired.deployments.iter().any(|entry| entry.id == *id);
         // A target again: the snapshot from before may be of other content.
         let fresh_until = |snapshot: Snapshot| snapshot.fresh_until.unwrap_or(Timestamp::UNIX_EPOCH);
-        known.snapshot =
-            known.snapshot.map(|snapshot| Snapshot { fresh_until: is_target.then(|| fresh_until(snapshot)) });
+        known.snapshot = known
+            .snapshot
+            .map(|snapshot| Snapshot { fresh_until: is_target.then(|| fresh_until(snapshot)), ..snapshot });
     }
     for entry in &desired.deployments {
         let targets = &mut record.deployments.entry(entry.id.clone()).or_default().targets;
@@ -249,6 +251,9 @@ pub(crate) fn admit(
     if let Some(open) = newest.filter(|open| open.content == content) {
         return Ok(publish(record, OpenReport { snapshot, ..open.clone() }, false));
     }
+    if is_superseded(record, deployment, snapshot) {
+        return Ok(Admission::Confirmed);
+    }
     let known = confirmed(record, deployment).copied();
     let lost = known.filter(|known| is_lost(record, known, receipt));
     if newest.is_none() && lost.is_none() && known.is_some_and(|known| known.content == content) {
@@ -284,6 +289,14 @@ pub(crate) fn admit(
     };
     record.open.push(open.clone());
     Ok(publish(record, open, true))
+}
+
+/// Whether a later snapshot of the deployment has come already.
+fn is_superseded(record: &HttpDevice, deployment: Option<&DeploymentId>, snapshot: Option<Snapshot>) -> bool {
+    let confirmed = deployment.and_then(|id| record.deployments.get(id)?.snapshot);
+    let open = record.open.iter().filter(|open| open.deployment.as_ref() == deployment);
+    let mut held = confirmed.into_iter().chain(open.filter_map(|open| open.snapshot));
+    snapshot.is_some_and(|snapshot| held.any(|held| snapshot.is_before(&held)))
 }
 
 /// The version in a device's reports: the gateway's, because the protocol has no field for the device's.

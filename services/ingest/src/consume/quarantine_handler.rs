@@ -153,7 +153,7 @@ impl QuarantineHandler {
             Ok(()) => Ok(request),
             Err(violation) => Err(violation.to_string()),
         });
-        let bus = self.bus.clone();
+        let (bus, subject) = (self.bus.clone(), judge_quarantine(self.partition));
         self.lookups.push(Box::pin(async move {
             let request = match request {
                 Ok(request) => request,
@@ -164,7 +164,7 @@ impl QuarantineHandler {
                 }
             };
             let is_change = matches!(request.action, QuarantineAction::Requeue | QuarantineAction::Drop);
-            if let (true, Err(error)) = (is_change, question.requester.author()) {
+            if let (true, Err(error)) = (is_change, question.requester.author(&subject)) {
                 refuse(question, ErrorCode::BadRequest, error.to_string()).await;
                 return None;
             }

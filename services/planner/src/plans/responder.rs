@@ -117,8 +117,8 @@ fn parse(call: &Call) -> Result<PlansQuestion, PlannerErrorBody> {
             PlansQuestion::Inventory(checked_limit(query.limit)?, query)
         }
         _ => {
-            let by =
-                call.requester.author().map_err(|error| refusal(ErrorCode::Forbidden, error.to_string()))?;
+            let by = call.requester.author(&call.subject);
+            let by = by.map_err(|error| refusal(ErrorCode::Forbidden, error.to_string()))?;
             PlansQuestion::Change(parse_change(call)?, by)
         }
     };
@@ -151,4 +151,35 @@ fn fault(error: PlannerErrorBody) -> Fault {
     // Cannot fail: the reply is an object of texts and numbers.
     let body = serde_json::to_vec(&PlannerErrorReply { error }).unwrap_or_default();
     Fault { code, message, body: body.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_bus::{Headers, Requester};
+    use muster_contract::OnBehalfOf;
+
+    use super::*;
+
+    /// The code of the refusal of an empty change that a gateway requests for a person of a role.
+    fn refused(role: &str, verb: &'static str) -> ErrorCode {
+        let (gateway, name) = ("UG".to_owned(), "gateway".to_owned());
+        let person = OnBehalfOf::new("UANNA", "anna", role);
+        let requester = Requester::Represented { gateway, name, person };
+        let (subject, payload) = (format!("{PLANNER_PREFIX}.{verb}"), Bytes::from_static(b"{}"));
+        let call = Call { endpoint: verb, subject, payload, headers: Headers::default(), requester };
+        parse(&call).map(drop).unwrap_err().code
+    }
+
+    #[test]
+    fn a_gateway_approves_and_rejects_operations_for_an_approver_alone() {
+        let is_change =
+            |verb: &&str| !verb.ends_with("-list") && !["plan-get", "plan-explain"].contains(verb);
+        for verb in VERBS.into_iter().filter(is_change) {
+            let is_verdict = matches!(verb, "operation-approve" | "operation-reject");
+            let expected = if is_verdict { ErrorCode::BadRequest } else { ErrorCode::Forbidden };
+            assert_eq!(refused("approver", verb), expected, "{verb}");
+            assert_eq!(refused("viewer", verb), ErrorCode::Forbidden, "{verb}");
+            assert_eq!(refused("operator", verb), ErrorCode::BadRequest, "the body of {verb}");
+        }
+    }
 }

@@ -236,6 +236,7 @@ impl<D: Downlink> Announcer<D> {
                 "the evidence of wave {name} is not enough yet, so there is nothing to approve: `muster rollout show {deployment}`"
             )));
         }
+        check_role(decide, &rollout.waves, record)?;
         if *verb == RolloutVerb::Approve {
             check_approver(decide.requested_by.as_ref(), &rollout.approvals)?;
             check_other_person(decide.requested_by.as_ref(), name, &rollout.approvals, record)?;
@@ -423,6 +424,25 @@ fn check_other_person(
          (`approvals.need`); ask another approver",
         by.label(),
         approvals.need
+    );
+    Err(ErrorBody { code: ErrorCode::Forbidden, message })
+}
+
+/// Refuses a decision of the role approver that neither approves a wave nor rejects one. A rejection is a stop while a wave waits for
+/// approval.
+fn check_role(decide: &Decide, waves: &[Wave], record: Option<&RolloutRecord>) -> Result<(), ErrorBody> {
+    let (verb, role) = (decide.request.verb, decide.requested_by.as_ref().and_then(RequestedBy::person_role));
+    let is_verdict = match verb {
+        RolloutVerb::Approve => true,
+        RolloutVerb::Stop => waves.iter().any(|wave| wave.waits_for_approval(record)),
+        _ => false,
+    };
+    if is_verdict || role != Some(Role::Approver.as_str()) {
+        return Ok(());
+    }
+    let message = format!(
+        "the role approver may approve waves, and reject them while they wait for approval; {} needs the role operator",
+        verb.as_str()
     );
     Err(ErrorBody { code: ErrorCode::Forbidden, message })
 }

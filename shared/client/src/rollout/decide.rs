@@ -5,8 +5,8 @@ use muster_contract::canonical::Digest;
 use muster_contract::limits::{DECISION_REASON_BYTES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::ErrorCode;
 use muster_contract::rollout::{
-    Approval, DecideAnswer, DecideRequest, GateEvidence, ReleaseAnswer, ReleaseRequest, RolloutPhase,
-    RolloutRecord, RolloutVerb,
+    DecideAnswer, DecideRequest, GateEvidence, ReleaseAnswer, ReleaseRequest, RolloutPhase, RolloutRecord,
+    RolloutVerb,
 };
 use muster_contract::state::cut;
 use muster_contract::{DeploymentId, DeviceKey, Timestamp, WaveName};
@@ -329,11 +329,8 @@ async fn chosen(
 /// The first wave that needs approvals, or the one with this name: it has not begun, or its evidence waits for them.
 fn waiting_for_approval<'a>(rollout: &'a RolloutProgress, named: Option<&WaveName>) -> Option<&'a WaveState> {
     let record = rollout.record.as_ref();
-    let has_begun = move |wave: &WaveState| record.is_some_and(|record| record.began(&wave.name).is_some());
-    let is_ready = move |wave: &WaveState| record.is_some_and(|record| record.ready(&wave.name).is_some());
-    let waits = move |(at, wave): &(usize, &WaveState)| {
-        let is_after = rollout.policy.waves.get(*at).is_some_and(|wave| wave.approval == Approval::After);
-        wave.approvals.is_some() && if is_after { is_ready(wave) } else { !has_begun(wave) }
+    let waits = move |(at, _): &(usize, &WaveState)| {
+        rollout.policy.waves.get(*at).is_some_and(|wave| wave.waits_for_approval(record))
     };
     let is_named = |wave: &&WaveState| named.is_none_or(|name| name.as_str() == wave.name);
     rollout.state.waves.iter().enumerate().filter(waits).map(|(_, wave)| wave).find(is_named)

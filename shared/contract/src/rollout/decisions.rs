@@ -302,7 +302,7 @@ impl RolloutRecord {
     }
 
     /// The decisions of the run under way.
-    fn of_this_run(&self) -> &[RolloutDecision] {
+    pub(super) fn of_this_run(&self) -> &[RolloutDecision] {
         let ended = self.decisions.iter().rposition(|decision| decision.verb.ends_run());
         self.decisions.get(ended.map_or(0, |at| at + 1)..).unwrap_or_default()
     }
@@ -401,7 +401,7 @@ impl RolloutRecord {
 
 impl RolloutDecision {
     /// Whether it is about a wave.
-    fn is_about(&self, wave: &str) -> bool {
+    pub(super) fn is_about(&self, wave: &str) -> bool {
         self.wave.as_ref().is_some_and(|name| name.as_str() == wave)
     }
 }

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::check::{CHECKS_MAX, Check};
+use super::decisions::{RolloutPhase, RolloutRecord, RolloutVerb};
 use super::percent::Percent;
 use super::policy::Offline;
 use crate::duration_text;
@@ -199,6 +200,22 @@ mod device_names {
 }
 
 impl Wave {
+    /// Whether it waits for approval by the decisions about its rollout: it has not begun, or its evidence is ready and no later wave
+    /// has begun.
+    pub fn waits_for_approval(&self, record: Option<&RolloutRecord>) -> bool {
+        let run = record.map(RolloutRecord::of_this_run).unwrap_or_default();
+        let first = |verb: RolloutVerb| {
+            run.iter().position(|decision| decision.verb == verb && decision.is_about(self.name.as_str()))
+        };
+        let has_begin_after = |at: usize| run[at..].iter().any(|later| later.verb == RolloutVerb::Begin);
+        let is_over = record.is_some_and(|record| record.phase() == RolloutPhase::Succeeded);
+        match self.approval {
+            Approval::Before => !is_over && first(RolloutVerb::Begin).is_none(),
+            Approval::After => !is_over && first(RolloutVerb::Ready).is_some_and(|at| !has_begin_after(at)),
+            Approval::None => false,
+        }
+    }
+
     /// The number of given fields that match devices.
     fn matchers(&self) -> usize {
         let matchers = [

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Axis, Deployed, KStatus, Ready, Rollup, TargetStatus};
+use crate::evidence::EvidenceSource;
 use crate::ids::{DeploymentId, DeviceKey};
+use crate::output::LastReport;
 use crate::view::{Retried, Standing};
 
 /// The separator between a deployment and its device.
@@ -75,6 +77,10 @@ impl Rollup {
         }
         self.known += u64::from(line.known);
         *self.counts.entry(line.standing).or_default().get_mut(line.freshness) += 1;
+        let evidence = line.report.as_ref().map(LastReport::evidence_source);
+        for EvidenceSource { origin, fidelity } in evidence.into_iter().filter(|one| !one.is_every_change()) {
+            *self.evidence.entry(origin).or_default().entry(fidelity).or_default() += 1;
+        }
     }
 
     /// Adds the counts of disjoint targets. The statuses follow, and the message is the one of the worse by kstatus; of
@@ -98,6 +104,9 @@ impl Rollup {
             own.fresh += split.fresh;
             own.stale += split.stale;
             own.never += split.never;
+        }
+        for (origin, by_fidelity) in &other.evidence {
+            add(self.evidence.entry(*origin).or_default(), by_fidelity);
         }
         add(&mut self.kstatus, &other.kstatus);
         add(&mut self.deployed_counts, &other.deployed_counts);

@@ -227,6 +227,7 @@ impl Fleet {
             message: self.worst_message(device),
             changed_at: device.rows.iter().filter_map(Row::changed_at).max(),
             retired: state.is_retired(),
+            hosted_by: self.host_of(device),
             epoch: state.seq_account.epoch(),
             head: state.seq_account.head(),
             account: state.seq_account.account(),

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use muster_contract::changes::{CHANGES_MAX, Change, Changed, ChangesAnswer, ChangesQuery, FactKind};
+use muster_contract::evidence::EvidenceSource;
 use muster_contract::fact::Fact;
 use muster_contract::notify::{Stood, Subscription, TellOn};
 use muster_contract::subjects::LedgerSubject;
@@ -322,7 +323,8 @@ const fn class(stood: Stood) -> CountClass {
     if leaving {
         return CountClass::Leaving;
     }
-    CountClass::Target { standing, freshness, known, overdue, attempts: 0, missing: 0 }
+    let source = EvidenceSource::EVERY_CHANGE;
+    CountClass::Target { standing, freshness, known, overdue, attempts: 0, missing: 0, source }
 }
 
 const fn kind(subject: &LedgerSubject) -> FactKind {

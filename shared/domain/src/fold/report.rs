@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use muster_contract::evidence::EvidenceSource;
 use muster_contract::fact::{Fidelity, Provenance, StatusFact};
 use muster_contract::limits::{ERROR_CODE_BYTES_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::query::{LastReport, Output};
@@ -205,9 +206,10 @@ impl Report {
         self.words.as_deref()?.first_attempt_at
     }
 
-    /// How it reached the hub, and which part of the changes it shows.
-    fn origin_and_fidelity(&self) -> (Provenance, Fidelity) {
-        self.words.as_deref().map_or_else(Default::default, |words| (words.origin, words.fidelity))
+    /// Where it comes from, as evidence.
+    pub(super) fn evidence_source(&self) -> EvidenceSource {
+        let held = |words: &ReportDetails| EvidenceSource { origin: words.origin, fidelity: words.fidelity };
+        self.words.as_deref().map_or_else(EvidenceSource::default, held)
     }
 
     /// The error of a component.
@@ -233,7 +235,7 @@ impl Report {
         if !detail {
             retries.iter_mut().for_each(|retry| retry.last_error.shorten(VIEW_MESSAGE_BYTES_MAX));
         }
-        let (origin, fidelity) = self.origin_and_fidelity();
+        let EvidenceSource { origin, fidelity } = self.evidence_source();
         LastReport {
             state: self.state,
             generation: self.generation,

@@ -1,5 +1,6 @@
 //! The standing of one device with one deployment, and the count class that follows from it.
 
+use muster_contract::evidence::EvidenceSource;
 use muster_contract::fact::DeadlineFact;
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{Epoch, Generation, State, Timestamp};
@@ -81,6 +82,8 @@ pub(super) enum CountClass {
         /// Attempts of the worst retry that is running after an error; 0 if none is.
         attempts: u32,
         missing: u64,
+        /// The source of its last report as evidence; the default without a report.
+        source: EvidenceSource,
     },
 }
 
@@ -219,6 +222,7 @@ impl Row {
                 overdue: self.overdue().is_some(),
                 attempts: self.attempts(standing),
                 missing: context.missing,
+                source: self.report.as_ref().map_or_else(EvidenceSource::default, Report::evidence_source),
             },
         }
     }

@@ -344,6 +344,7 @@ fn rollup(group: &Group, superseded: u64, axis: Option<Axis>) -> Rollup {
         known: group.complete().devices,
         superseded,
         counts: group.counts(),
+        evidence: group.evidence(),
         kstatus: counted(&KStatus::ALL, &axes.kstatus),
         deployed_status: deployed.then(|| axes.deployed_status()),
         ready_status: ready.then(|| axes.ready_status()),

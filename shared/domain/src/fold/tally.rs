@@ -8,10 +8,12 @@ pub use part::BadPart;
 
 use std::ops::AddAssign;
 
+use muster_contract::evidence::EvidenceCounts;
 use muster_contract::view::{Bounds, Complete, Counts, Freshness, Retried, Split, Standing, Verdict};
 
 use super::axes::Axes;
 use super::delta::{Delta, combine};
+use super::evidence_table::EvidenceTable;
 use super::standing::CountClass;
 use super::verdict::of_target;
 
@@ -37,6 +39,7 @@ pub(super) struct Group {
     /// Failed for the current target, fresh and known.
     confirmed_failed: u32,
     missing: u64,
+    evidence: EvidenceTable,
     /// The same standings on the other axes; the holder of the group updates them, because a class does not
     /// contain them.
     pub(super) axes: Axes,
@@ -80,7 +83,8 @@ pub(super) struct Devices {
 impl Group {
     /// Adds a standing or retracts it.
     pub(super) fn shift(&mut self, delta: Delta, class: CountClass) {
-        let CountClass::Target { standing, freshness, known, overdue, attempts, missing } = class else {
+        let CountClass::Target { standing, freshness, known, overdue, attempts, missing, source } = class
+        else {
             delta.apply(&mut self.leaving, (class == CountClass::Leaving).into());
             return;
         };
@@ -95,6 +99,7 @@ impl Group {
             .apply(&mut self.confirmed_installed, (standing == Standing::Installed && fresh && known).into());
         delta.apply(&mut self.confirmed_failed, (standing == Standing::Failed && fresh && known).into());
         delta.apply(&mut self.missing, missing.min(MISSING_COUNTED_MAX));
+        self.evidence.shift(delta, source);
     }
 
     /// The counts of one standing.
@@ -121,6 +126,7 @@ impl Group {
         self.confirmed_failed = small(self.confirmed_failed, other.confirmed_failed);
         self.attempts = large(self.attempts, other.attempts);
         self.missing = large(self.missing, other.missing);
+        self.evidence.combine(&other.evidence, &small);
         self.axes.combine(&other.axes, &small);
     }
 
@@ -147,6 +153,11 @@ impl Group {
     /// Targets under retry.
     pub(super) fn retried(&self) -> Retried {
         Retried { targets: self.retried.into(), attempts: self.attempts }
+    }
+
+    /// Targets by the evidence of their last report.
+    pub(super) fn evidence(&self) -> EvidenceCounts {
+        self.evidence.counts()
     }
 
     /// Targets by standing and freshness, without the zeros.

@@ -128,6 +128,7 @@ impl Fleet {
             key: self.key_of(device),
             standing: row.standing()?,
             freshness: device.state.freshness(),
+            hosted_by: self.host_of(device),
             speaks_for,
             facts: facts(&device.state, row, self.totals.specs.is_stopped(row.spec), speaks_for),
         })

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use muster_contract::State;
 use muster_contract::desired_refusal::{DesiredRefusal, DesiredRefusalCode};
+use muster_contract::evidence::{EvidenceSource, Fidelity, Provenance};
 use muster_contract::fact::{DeadlineKind, Fact, IncidentKind, Liveness};
 use muster_contract::partition::partition_of;
 use muster_contract::{Epoch, Generation, Seq, SeqRanges, Timestamp};
@@ -234,6 +235,10 @@ impl Life {
             retries: &retries[..usize::from(b % 3)],
             // Some before, some after what passed its deadline.
             first_attempt_at: (d % 3 > 0).then_some(u64::from(d) / 4),
+            evidence: EvidenceSource {
+                origin: Provenance::ALL[usize::from(e / 7 % 3)],
+                fidelity: Fidelity::ALL[usize::from(f / 5 % 3)],
+            },
         };
         ledger.status(device, deployment, &said);
     }

@@ -20,7 +20,7 @@ use muster_contract::quarantine::{QuarantineDecision, QuarantineVerdict};
 use muster_contract::query::Output;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::view::{DeploymentView, FleetView, SiteView};
+use muster_contract::view::{DeploymentView, SiteView};
 use muster_contract::{DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
 use muster_domain::aggregate;
 use muster_domain::fold::{Fleet, Outcome, Page, Position};
@@ -59,6 +59,7 @@ pub(crate) struct Said<'a> {
     pub(crate) retries: &'a [Tried<'a>],
     /// The entry at whose time the first attempt began, where the hub says so.
     pub(crate) first_attempt_at: Option<u64>,
+    pub(crate) evidence: muster_contract::evidence::EvidenceSource,
 }
 
 impl Default for Said<'_> {
@@ -76,6 +77,7 @@ impl Default for Said<'_> {
             reasserted: false,
             retries: &[],
             first_attempt_at: None,
+            evidence: Default::default(),
         }
     }
 }
@@ -402,8 +404,8 @@ pub(crate) fn status(id: &str, said: &Said<'_>, received_at: Timestamp) -> Statu
         current: said.current,
         coalesced: SeqRanges::try_from(said.coalesced.to_vec()).unwrap(),
         received_at,
-        origin: Default::default(),
-        fidelity: Default::default(),
+        origin: said.evidence.origin,
+        fidelity: said.evidence.fidelity,
         late: false,
         reasserted: said.reasserted,
     }
@@ -462,7 +464,6 @@ impl Look for Fleet {
 /// LEDGER are left out where `positions` is false, for fleets that read the same facts in another order.
 pub(crate) fn seen(fleet: &Fleet, positions: bool) -> String {
     let mut views: Vec<serde_json::Value> = Vec::new();
-    let fleet_view: FleetView = fleet.fleet_view();
     let page = Page { after: None, limit: usize::MAX };
     for view in fleet.deployments_answer(&Default::default(), &page).unwrap().deployments {
         views.push(serde_json::to_value(view).unwrap());
@@ -470,15 +471,14 @@ pub(crate) fn seen(fleet: &Fleet, positions: bool) -> String {
     let page = Page { after: None, limit: usize::MAX };
     for line in fleet.devices_answer(&Default::default(), &page).unwrap().devices {
         views.extend(fleet.site_view(&line.key.site).map(|view| serde_json::to_value(view).unwrap()));
-        let answer = fleet.device_answer(&line.key, Output::Detail);
-        views.push(serde_json::to_value(answer.unwrap()).unwrap());
+        let answer = fleet.device_answer(&line.key, Output::Detail).unwrap();
+        views.push(serde_json::to_value(answer).unwrap());
     }
-    views.push(serde_json::to_value(fleet_view).unwrap());
+    views.push(serde_json::to_value(fleet.fleet_view()).unwrap());
     if !positions {
         views.iter_mut().for_each(without_positions);
     }
-    let lines: Vec<String> = views.iter().map(ToString::to_string).collect();
-    lines.join("\n")
+    views.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 fn without_positions(value: &mut serde_json::Value) {

@@ -11,7 +11,7 @@ use muster_contract::standing_part::StandingPart;
 use muster_contract::view::{Bounds, Complete, Freshness, Split, Standing, Verdict, content_digest};
 use muster_contract::{DeploymentId, DeviceKey, LabelKey, LabelValue, State, Timestamp};
 
-use super::{Machine, Pair, World, counts, retried, verdict};
+use super::{Machine, Pair, World, counts, evidence, retried, verdict};
 
 /// The result of a definition: the total, by group, and without a group.
 #[derive(Debug, PartialEq)]
@@ -262,6 +262,7 @@ fn standings(pairs: &[&Pair]) -> CountedPart {
         overdue: count(&|pair| pair.overdue),
         retried: retried(&targets),
         counts: counts(&targets),
+        evidence: evidence::counts(&targets),
         converged: Bounds { lo: count(&sure), hi: targets.len() as u64 - lost },
         complete: complete(&targets),
     })

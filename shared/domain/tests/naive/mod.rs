@@ -2,6 +2,7 @@
 //! sets and loops, each time. The fold's incremental state must equal this.
 
 mod errors;
+mod evidence;
 mod groups;
 #[allow(dead_code, reason = "only the test of lists asks for them")]
 pub(crate) mod lists;
@@ -192,6 +193,7 @@ impl World {
             overdue: count(&|pair| pair.overdue),
             retried: retried(&targets),
             counts: counts(&targets),
+            evidence: evidence::counts(&targets),
             converged: Bounds { lo: count(&sure), hi: targets.len() as u64 - lost },
             complete: Complete {
                 devices: count(&|pair| pair.known),
@@ -257,6 +259,7 @@ impl World {
             overdue: targets.iter().filter(|pair| pair.overdue).count() as u64,
             retried: retried(&targets),
             counts: counts(&targets),
+            evidence: evidence::counts(&targets),
             deployments,
             complete: Complete {
                 devices: machines.iter().filter(|one| one.complete).count() as u64,

@@ -2,6 +2,7 @@
 //! held.
 
 use muster_contract::State::{Failed, Installed, Installing, Pending};
+use muster_contract::evidence::EvidenceSource;
 use muster_contract::fact::DeadlineKind::Stuck;
 
 use super::{DRILL, PRESS, Scenario};
@@ -66,6 +67,7 @@ pub(crate) const fn said<'a>(
         reasserted: false,
         retries,
         first_attempt_at: Some(3),
+        evidence: EvidenceSource::EVERY_CHANGE,
     }
 }
 

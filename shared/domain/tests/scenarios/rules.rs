@@ -5,7 +5,8 @@
 use muster_contract::Generation;
 use muster_contract::State::{self, Failed, Installed, Installing, Pending, Removed, Removing};
 use muster_contract::desired_refusal::{DesiredRefusal, DesiredRefusalCode};
-use muster_contract::fact::{DeadlineKind, Fact, Fidelity, IncidentKind, Liveness, Provenance, StatusFact};
+use muster_contract::evidence::{EvidenceSource, Fidelity, Provenance};
+use muster_contract::fact::{DeadlineKind, Fact, IncidentKind, Liveness};
 use muster_contract::ownership::Ownership;
 use muster_contract::subjects::LedgerSubject;
 
@@ -386,13 +387,8 @@ pub(crate) fn sampled_evidence() -> Ledger {
     let mut ledger = Ledger::default();
     ledger.desired(PRESS, 1, &[("web", 1)]).desired(DRILL, 1, &[("web", 1)]);
     for device in [PRESS, DRILL] {
-        let fact = StatusFact {
-            origin: Provenance::Pull,
-            fidelity: Fidelity::Sampled,
-            ..status("web", &Said::default(), ledger.next_at())
-        };
-        let subject = LedgerSubject::Status(key(device), fact.deployment.clone());
-        ledger.push(subject, Fact::Status(fact)).fresh(device, 1, 1);
+        let evidence = EvidenceSource { origin: Provenance::Pull, fidelity: Fidelity::Sampled };
+        ledger.status(device, "web", &Said { evidence, ..Said::default() }).fresh(device, 1, 1);
     }
     ledger.stale(DRILL, 1, 1);
     ledger

@@ -300,7 +300,7 @@ fn snapshot(record: &mut HttpDevice, name: &str, text: &str, second: i64, leavin
         content: content(text),
         adopted: Some(Generation::FIRST),
         unreachable: None,
-        snapshot: Some(Snapshot { fresh_until: (!leaving).then(|| now(second + 60)) }),
+        snapshot: Some(Snapshot { fresh_until: (!leaving).then(|| now(second + 60)), taken_at: None }),
     };
     if let Admission::Publish { open, epoch, .. } = admit(record, sent, None, at).unwrap() {
         assert!(confirm(record, epoch, &open));
@@ -342,7 +342,7 @@ fn a_snapshot_that_a_dead_gateway_took_counts_until_it_comes_again() {
         content: content("a"),
         adopted: None,
         unreachable: None,
-        snapshot: Some(Snapshot { fresh_until: Some(now(second + 60)) }),
+        snapshot: Some(Snapshot { fresh_until: Some(now(second + 60)), taken_at: None }),
     };
     assert!(matches!(admit(&mut record, sent(0), None, now(0)), Ok(Admission::Publish { is_new: true, .. })));
     assert_eq!(heartbeat_lease(&record, now(100)), HeartbeatLease::Expired, "its report may be in");

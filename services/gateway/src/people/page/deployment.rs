@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    HEARD, ago, bar, cli, count, encoded, freshness_word, legend, none, number, panel, second, sentence,
-    short, standing, verdict,
+    HEARD, ago, bar, cli, count, encoded, evidence, freshness_word, legend, none, number, panel, second,
+    sentence, short, standing, verdict,
 };
 use super::rollout::{deployment, names};
 use crate::people::People;
@@ -125,6 +125,7 @@ fn truth(view: &DeploymentView, now: Timestamp) -> Markup {
                 @if view.overdue > 0 { "; " (number(view.overdue)) " overdue" }
                 ". "
                 @if missing > 0 { (count(missing, "report")) " missing." } @else { "Every report is in." }
+                (evidence(&view.evidence))
             }
             (bar(&view.counts, "all"))
             (legend(&view.counts, Some(&devices)))

@@ -6,12 +6,14 @@ use axum::response::Response;
 use maud::{Markup, html};
 use muster_client::ask::understood;
 use muster_contract::Timestamp;
+use muster_contract::host::Host;
 use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer};
 use muster_contract::status::TargetStatus;
+use muster_contract::view::Freshness;
 use serde_json::{Value, json};
 
 use super::frame::{Frame, ProblemPage};
-use super::parts::{ago, cli, encoded, freshness, none, number, panel, second, standing, tint};
+use super::parts::{ago, cli, encoded, freshness, none, number, panel, second, standing, tint, verdict};
 use super::rollout::names;
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
@@ -126,6 +128,9 @@ fn table(devices: &[DeviceLine], now: Timestamp) -> Markup {
                     td {
                         @if line.retired { span.tag.wait { "retired" } } @else { (freshness(line.freshness)) }
                         @if !line.storing { " " span.tag.bad { "cannot store" } }
+                        @if let Some(host) = line.hosted_by.as_ref().filter(|host| line.freshness != Freshness::Fresh && !host.is_well()) {
+                            " hosted by " (self::host(host))
+                        }
                         @if line.incidents > 0 { " " span.tag.old { (number(line.incidents)) " incidents" } }
                     }
                     td { span.legend { @for (standing, count) in &line.standings {
@@ -137,6 +142,12 @@ fn table(devices: &[DeviceLine], now: Timestamp) -> Markup {
             } }
         }
     }
+}
+
+/// The deployment that hosts a device.
+fn host(host: &Host) -> Markup {
+    let Host { deployment, verdict: of } = host;
+    html! { a href={ "/deployments/" (encoded(deployment.as_str())) } { (deployment) } " " (verdict(*of)) }
 }
 
 /// One device.
@@ -159,6 +170,7 @@ pub(super) async fn page(
             div.titled { h1 { (key) } (freshness(answer.device.freshness)) @if answer.device.retired { span.tag.wait { "retired" } } }
             div.meta {
                 span { "as of ledger " (number(answer.as_of.ledger_seq)) ", " (second(answer.as_of.at)) }
+                @if let Some(host) = &answer.device.hosted_by { span { "hosted by " (self::host(host)) } }
                 (cli(&format!("muster device {key}")))
             }
         }
@@ -189,7 +201,9 @@ fn deployment(line: &TargetStatus, now: Timestamp) -> Markup {
         }
         @if !line.message.is_empty() { p.more { (line.message) } }
         @if let Some(report) = &line.report {
-            p.more { "report " (report.seq) ", ledger " (report.ledger_seq) ", received " (ago(report.received_at, now)) }
+            p.more { "report " (report.seq) ", ledger " (report.ledger_seq) ", received " (ago(report.received_at, now))
+                @if !report.evidence_source().is_every_change() { ", " (report.fidelity.as_str()) " by " (report.origin.as_str()) ": not every change is reported" }
+            }
             @for component in &report.components {
                 p.more {
                     span.key.(tint(component.state.into())) aria-hidden="true" {} (component.name) ": "

@@ -16,7 +16,8 @@ use serde_json::{Map, Value, json};
 
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    ago, bar, cli, count, encoded, freshness, legend, none, number, panel, second, short, split, verdict,
+    ago, bar, cli, count, encoded, evidence, freshness, legend, none, number, panel, second, short, split,
+    verdict,
 };
 use super::rollout;
 use super::side::{Part, Side};
@@ -157,6 +158,7 @@ impl Screen<'_> {
                     "Devices: " (split(tally.devices, "/devices")) ". "
                     @if missing > 0 { (count(missing, "report")) " missing." }
                     @else { "Every report is in." }
+                    (evidence(&tally.evidence))
                 }
                 @if !tally.hub.is_whole() {
                     p.dark { "The hub does not listen to " (count(tally.hub.unheard.len() as u64 + tally.hub.omitted, "partition"))

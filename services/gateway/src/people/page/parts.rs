@@ -3,6 +3,7 @@
 
 use maud::{Markup, html};
 use muster_contract::Timestamp;
+use muster_contract::evidence::{self, EvidenceCounts};
 use muster_contract::view::{Counts, Freshness, Split, Standing, Verdict};
 
 /// Width of a bar in its own units.
@@ -24,6 +25,11 @@ const STANDINGS: [Standing; 8] = [
 
 /// The order of freshness in bars and legends.
 pub(super) const HEARD: [Freshness; 3] = [Freshness::Fresh, Freshness::Stale, Freshness::Never];
+
+/// The targets whose devices do not send every change.
+pub(super) fn evidence(counts: &EvidenceCounts) -> Markup {
+    html! { @if let Some(words) = evidence::words(counts) { " Not every change is reported: " (words) "." } }
+}
 
 /// The word of a freshness.
 pub(super) const fn freshness_word(freshness: Freshness) -> &'static str {

@@ -8,7 +8,7 @@ use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use muster_client::rollout::{held_changes, rollouts_at};
-use muster_contract::rollout::{HeldChange, RolloutPhase, RolloutRecord};
+use muster_contract::rollout::{HeldChange, RolloutPhase, RolloutRecord, Wave};
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{RolloutProgress, Step, WaveState};
 use serde_json::{Map, Value, json};
@@ -124,14 +124,38 @@ fn wave(wave: &WaveState, id: &str) -> Markup {
     }
 }
 
-/// The decisions that a rollout's phase allows, as forms that work without script.
+/// The decisions that a rollout's phase and the reader's role allow, as forms that work without script.
 fn acts(progress: &RolloutProgress) -> Markup {
-    let approvable = progress.state.waves.iter().find(|wave| {
-        let begun = progress.record.as_ref().is_some_and(|record| record.began(&wave.name).is_some());
-        wave.approvals.is_some_and(|count| count.given < count.needed) && !begun
-    });
     let phase = progress.phase();
-    let verbs: &[(&str, &str, &str)] = match phase {
+    let waiting = waiting(progress).filter(|_| phase.is_running() && current::offers_approvals());
+    let verbs = if current::offers_changes() { verbs(phase) } else { &[] };
+    let is_done = matches!(progress.state.step, Step::Done) && progress.record.is_none();
+    html! {
+        @if !is_done && (waiting.is_some() || !verbs.is_empty()) {
+            div.acts {
+                @if let Some(wave) = waiting {
+                    (act_form(progress, "approve", &format!("Approve wave {}", wave.name), "first", Some(&wave.name)))
+                    (act_form(progress, "reject", &format!("Reject wave {}", wave.name), "danger", Some(&wave.name)))
+                }
+                @for (verb, words, look) in verbs { (act_form(progress, verb, words, look, None)) }
+            }
+        }
+    }
+}
+
+/// The first wave that waits for further approvals.
+fn waiting(progress: &RolloutProgress) -> Option<&WaveState> {
+    let record = progress.record.as_ref();
+    let mut waves = progress.state.waves.iter().zip(&progress.policy.waves);
+    let waits = |(state, wave): &(&WaveState, &Wave)| {
+        state.approvals.is_some_and(|count| count.given < count.needed) && wave.waits_for_approval(record)
+    };
+    waves.find(waits).map(|(state, _)| state)
+}
+
+/// An operator's decisions in a phase: verb, words and look of each button.
+const fn verbs(phase: RolloutPhase) -> &'static [(&'static str, &'static str, &'static str)] {
+    match phase {
         RolloutPhase::Running => {
             &[("pause", "Pause", ""), ("stop", "Stop", "danger"), ("rollback", "Roll back", "danger")]
         }
@@ -144,23 +168,13 @@ fn acts(progress: &RolloutProgress) -> Markup {
         RolloutPhase::RolledBack => &[("retry", "Retry", "")],
         RolloutPhase::Succeeded => &[("rollback", "Roll back", "danger")],
         RolloutPhase::Superseded => &[],
-    };
-    let is_done = matches!(progress.state.step, Step::Done) && progress.record.is_none();
-    html! {
-        @if !is_done && !verbs.is_empty() && current::offers_changes() {
-            div.acts {
-                @if let Some(wave) = approvable && phase.is_running() {
-                    (act_form(progress, "approve", &format!("Approve wave {}", wave.name), "first", Some(&wave.name)))
-                }
-                @for (verb, words, look) in verbs { (act_form(progress, verb, words, look, None)) }
-            }
-        }
     }
 }
 
 fn act_form(progress: &RolloutProgress, verb: &str, words: &str, look: &str, wave: Option<&str>) -> Markup {
     let id = &progress.deployment;
-    let question = (look == "danger").then(|| format!("{words} {id}?"));
+    let of = wave.map_or("", |_| "of ");
+    let question = (look == "danger").then(|| format!("{words} {of}{id}?"));
     html! {
         form method="post" action={ "/rollouts/" (encoded(id.as_str())) "/" (verb) } {
             input type="hidden" name="file" value=(progress.file);

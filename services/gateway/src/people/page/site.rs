@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    ago, bar, cli, count, encoded, legend, none, number, panel, second, sentence, short, split, verdict,
+    ago, bar, cli, count, encoded, evidence, legend, none, number, panel, second, sentence, short, split,
+    verdict,
 };
 use super::rollout::names;
 use crate::people::People;
@@ -61,6 +62,7 @@ fn truth(site: &SiteView, silence: Option<Timestamp>, now: Timestamp) -> Markup 
                 @if tally.message.is_empty() { "No deployment should run here" } @else { (sentence(&tally.message)) } ". Devices: "
                 (split(tally.devices, &devices)) ". "
                 @if tally.complete.missing_reports > 0 { (count(tally.complete.missing_reports, "report")) " missing." } @else { "Every report is in." }
+                (evidence(&tally.evidence))
             }
             (bar(&tally.counts, "all"))
             (legend(&tally.counts, None))

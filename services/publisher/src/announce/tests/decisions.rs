@@ -307,6 +307,24 @@ async fn a_person_who_is_not_among_the_approvers_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_approver_approves_and_stops_only_while_a_wave_waits() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    let decide = async |role: &str, verb| {
+        let requested_by = Some(muster_contract::RequestedBy::new("UBEN", "ben", Some(role)));
+        publisher.announcer.decide(Decide { requested_by, ..asked(verb, digest("v2")) }).await.map(drop)
+    };
+    let refused = decide("approver", RolloutVerb::Pause).await.unwrap_err();
+    assert!(refused.code == ErrorCode::Forbidden && refused.message.contains("pause needs"), "{refused:?}");
+    decide("approver", RolloutVerb::Approve).await.unwrap();
+    decide("approver", RolloutVerb::Stop).await.unwrap();
+    decide("operator", RolloutVerb::Retry).await.unwrap();
+    decide("operator", RolloutVerb::Begin).await.unwrap();
+    assert_eq!(decide("approver", RolloutVerb::Stop).await.unwrap_err().code, ErrorCode::Forbidden);
+    decide("operator", RolloutVerb::Stop).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_device_keeps_a_content_back_unless_its_rollout_is_rolled_back() {
     let stream = Stream::default();
     let publisher = with_a_held_change(&stream).await;

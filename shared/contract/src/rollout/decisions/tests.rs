@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::rollout::Approvers;
+use crate::rollout::{Approvers, Wave};
 
 fn decision(verb: RolloutVerb, second: i64) -> RolloutDecision {
     let at = Timestamp::from_second(second).unwrap();
@@ -341,4 +341,33 @@ fn an_end_has_one_word() {
     assert_eq!(of(Abort, None), Some(RolloutEnd::Aborted));
     assert_eq!(of(Rollback, Some(0)), Some(RolloutEnd::RolledBack));
     assert_eq!(of(Supersede, None), Some(RolloutEnd::Superseded));
+}
+
+#[test]
+fn a_wave_waits_for_approval_until_it_or_the_next_one_begins() {
+    use RolloutVerb::{Begin, Finish, Ready, Stop};
+    let waits = |approval: &str, decisions: &[(RolloutVerb, &str)]| {
+        let wave = json!({ "name": "quarter", "count": 1, "approval": approval });
+        let mut record = record(&[]);
+        for (verb, wave) in decisions {
+            let made = RolloutDecision { wave: wave.parse().ok(), ..decision(*verb, 1) };
+            record.decide(made, &Approvals::default()).unwrap();
+        }
+        serde_json::from_value::<Wave>(wave).unwrap().waits_for_approval(Some(&record))
+    };
+    for (approval, decisions, expected) in [
+        ("before", &[(Begin, "canary")][..], true),
+        ("before", &[], true),
+        ("before", &[(Stop, "")], true),
+        ("before", &[(Begin, "quarter")], false),
+        ("before", &[(Finish, "")], false),
+        ("after", &[], false),
+        ("after", &[(Begin, "quarter")], false),
+        ("after", &[(Begin, "quarter"), (Ready, "quarter")], true),
+        ("after", &[(Begin, "quarter"), (Ready, "quarter"), (Begin, "half")], false),
+        ("after", &[(Begin, "quarter"), (Ready, "quarter"), (Finish, "")], false),
+        ("none", &[], false),
+    ] {
+        assert_eq!(waits(approval, decisions), expected, "{approval} {decisions:?}");
+    }
 }

@@ -1,9 +1,12 @@
 //! Tests every combination of inputs on every axis.
 
+use muster_contract::evidence::EvidenceSource;
+
 use super::*;
 
 fn count_class(standing: Standing, freshness: Freshness, known: bool, overdue: bool) -> CountClass {
-    CountClass::Target { standing, freshness, known, overdue, attempts: 0, missing: 0 }
+    let source = EvidenceSource::EVERY_CHANGE;
+    CountClass::Target { standing, freshness, known, overdue, attempts: 0, missing: 0, source }
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use muster_contract::DeploymentId;
+use muster_contract::host::{HOSTED_BY, Host};
 use muster_contract::labels::Labels;
+use muster_contract::view::Verdict;
 
 use super::super::delta::Delta;
 use super::super::device::Device;
@@ -30,6 +33,16 @@ impl Fleet {
     pub(in crate::fold) fn labels_of(&self, device: &Device) -> Labels {
         let named = device.groups.iter().map(|number| self.totals.groups.get(*number));
         named.map(|group| (group.label.clone(), group.value.clone())).collect()
+    }
+
+    /// The deployment that hosts a device, by its label from the hub.
+    pub(in crate::fold) fn host_of(&self, device: &Device) -> Option<Host> {
+        let mut groups = device.groups.iter().map(|number| self.totals.groups.get(*number));
+        let deployment: DeploymentId =
+            groups.find(|group| group.label.as_str() == HOSTED_BY)?.value.as_str().parse().ok()?;
+        let number = self.totals.deployment_numbers.get(&deployment);
+        let verdict = number.map_or(Verdict::Empty, |number| self.totals.deployment(*number).group.verdict());
+        Some(Host { deployment, verdict })
     }
 
     /// The device's own labels, overridden by the hub's labels.

@@ -108,6 +108,7 @@ fn part_of(view: &DeploymentView) -> StandingPart {
         overdue: view.overdue,
         retried: view.retried,
         counts: view.counts.clone(),
+        evidence: view.evidence.clone(),
         converged: view.converged,
         complete: view.complete,
     }

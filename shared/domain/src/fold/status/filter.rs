@@ -353,6 +353,7 @@ impl<'q> Filter<'q> {
             overdue: false,
             attempts: 0,
             missing: context.missing,
+            source: report.evidence_source(),
         };
         (Age::Reported, then)
     }

@@ -6,6 +6,7 @@ use muster_contract::standing_part::StandingPart;
 use muster_contract::status::Rollup;
 use muster_contract::view::{Complete, Freshness, Split, Standing};
 
+use super::super::evidence_table::EvidenceTable;
 use super::{Devices, Group};
 
 /// Why a part is not taken.
@@ -47,6 +48,7 @@ impl Group {
             confirmed_installed,
             confirmed_failed: targets.checked_sub(hi).ok_or(BadPart::Counts)?,
             missing,
+            evidence: EvidenceTable::read(&part.evidence).ok_or(BadPart::Counts)?,
             ..Self::default()
         };
         for (standing, split) in &part.counts {
@@ -63,6 +65,7 @@ impl Group {
             && u64::from(group.retried) <= group.attempts
             && confirmed_installed <= known.min(installed)
             && group.confirmed_failed <= known.min(failed)
+            && group.evidence.total() <= part.targets
             && group.verdict() == part.verdict;
         if adds_up { Ok(group) } else { Err(BadPart::Counts) }
     }

@@ -14,6 +14,8 @@ impl Group {
         }
         let targets = self.targets.saturating_sub(part.targets);
         let within = |own: u32, others: u32| own.saturating_sub(others).min(targets);
+        let mut evidence = self.evidence;
+        evidence.combine(&part.evidence, within);
         Self {
             counts: self.counts,
             targets,
@@ -25,6 +27,7 @@ impl Group {
             confirmed_installed: within(self.confirmed_installed, part.confirmed_installed),
             confirmed_failed: within(self.confirmed_failed, part.confirmed_failed),
             missing: self.missing.saturating_sub(part.missing),
+            evidence,
             axes: Axes::default(),
         }
     }
@@ -38,6 +41,7 @@ impl Group {
             overdue: self.overdue(),
             retried: self.retried(),
             counts: self.counts(),
+            evidence: self.evidence(),
             converged: self.bounds(),
             complete: self.complete(),
         }

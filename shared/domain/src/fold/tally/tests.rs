@@ -1,6 +1,7 @@
 //! Tests the laws of counts: adding and retracting leaves nothing behind, and parts add up to the whole in any
 //! order.
 
+use muster_contract::evidence::{EvidenceSource, Fidelity, Provenance};
 use proptest::prelude::*;
 
 use super::*;
@@ -8,9 +9,12 @@ use super::*;
 fn classes() -> impl Strategy<Value = Vec<CountClass>> {
     let standing = prop::sample::select(Standing::ALL.to_vec());
     let freshness = prop::sample::select(vec![Freshness::Fresh, Freshness::Stale, Freshness::Never]);
-    let target = (standing, freshness, any::<bool>(), any::<bool>(), any::<u32>(), any::<u64>());
-    let target = target.prop_map(|(standing, freshness, known, overdue, attempts, missing)| {
-        CountClass::Target { attempts, standing, freshness, known, overdue, missing }
+    let origin = prop::sample::select(Provenance::ALL.to_vec());
+    let fidelity = prop::sample::select(Fidelity::ALL.to_vec());
+    let source = (origin, fidelity).prop_map(|(origin, fidelity)| EvidenceSource { origin, fidelity });
+    let target = (standing, freshness, any::<bool>(), any::<bool>(), any::<u32>(), any::<u64>(), source);
+    let target = target.prop_map(|(standing, freshness, known, overdue, attempts, missing, source)| {
+        CountClass::Target { attempts, standing, freshness, known, overdue, missing, source }
     });
     prop::collection::vec(
         prop_oneof![4 => target, 1 => Just(CountClass::Leaving), 1 => Just(CountClass::Nothing)],
@@ -96,6 +100,7 @@ fn missing_reports_beyond_belief_do_not_overflow_the_sum() {
         overdue: false,
         attempts: 0,
         missing: u64::MAX,
+        source: EvidenceSource::EVERY_CHANGE,
     };
     assert_eq!(group(&[class; 3]).complete().missing_reports, 3 * MISSING_COUNTED_MAX);
 }
