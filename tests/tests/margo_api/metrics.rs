@@ -120,6 +120,8 @@ async fn what_breaks_a_rule_is_refused_and_the_rest_is_stored() {
         NOW,
     );
     assert_eq!(write(&client, WRITE, vec![of_another]).await.status, 403, "it speaks for itself alone");
+    let many = (0..1_025).map(|at| state(&format!("d-{at}"), "installed", "1", Duration::from_millis(at)));
+    assert_eq!(write(&client, WRITE, many.collect()).await.status, 413, "of so many times");
     let whole = snap::raw::Encoder::new().compress_vec(&vec![0; 9 * 1024 * 1024]).unwrap();
     for (headers, body, status) in [
         (&HEADERS[..], &b"no snappy"[..], 400),

@@ -29,6 +29,8 @@ pub(crate) const ADDRESS: &str = "/ingest/v1/remote-write";
 const UNPACKED_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Devices of one request that are reported at once.
 const DEVICES_AT_ONCE: usize = 16;
+/// Devices of one request, each counted once for each time at which it was sampled: so many questions to the hub.
+const PARTS_MAX: usize = 1_024;
 
 const _: () = assert!(UNPACKED_BYTES_MAX > request::BODY_BYTES_MAX);
 
@@ -42,6 +44,9 @@ pub(crate) async fn write(
     check_format(request.headers())?;
     let body = request::body(request.into_body()).await?;
     let read = samples::read(&unpacked(&body)?, period, devices.now());
+    if read.devices.len() > PARTS_MAX {
+        return Err(problems::too_many_parts(read.devices.len(), PARTS_MAX));
+    }
     let all = read.devices.into_iter().map(|one| report(&devices, &caller, one, period));
     let refused: Vec<_> = stream::iter(all).buffer_unordered(DEVICES_AT_ONCE).try_collect().await?;
     match refused.into_iter().flatten().chain(read.refused).next() {

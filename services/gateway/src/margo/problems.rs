@@ -111,6 +111,14 @@ pub(crate) fn too_large(limit: usize) -> Problem {
     unregistered(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {limit} bytes"))
 }
 
+/// The body is about too many devices and times.
+pub(crate) fn too_many_parts(parts: usize, limit: usize) -> Problem {
+    let detail = format!(
+        "the samples are of {parts} devices and times; {limit} are allowed: lower max_samples_per_send"
+    );
+    unregistered(StatusCode::PAYLOAD_TOO_LARGE, detail)
+}
+
 /// The body did not arrive in time.
 pub(crate) fn too_slow() -> Problem {
     unregistered(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time; send it again")
