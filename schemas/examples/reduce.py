@@ -411,7 +411,8 @@ def count(rows):
     for origin, fidelity in (row["evidence"] for row in targets):
         if (origin, fidelity) != ("push", "event"):
             evidence.setdefault(origin, Counter())[fidelity] += 1
-    marks = {"evidence": evidence, "overdue": overdue, "retried": attempts and {"targets": len(attempts), "attempts": sum(attempts)}}
+    marks = {"overdue": overdue, "retried": attempts and {"targets": len(attempts), "attempts": sum(attempts)},
+             "evidence": evidence}
     return {**counted, **{name: mark for name, mark in marks.items() if mark}}
 
 

@@ -56,7 +56,7 @@ pub enum Fidelity {
 }
 
 /// `3 sampled by pull, 2 snapshot by push`; none if every device sends every change.
-pub fn words(counts: &EvidenceCounts) -> Option<String> {
+pub fn format(counts: &EvidenceCounts) -> Option<String> {
     let pairs =
         counts.iter().flat_map(|(origin, by_fidelity)| by_fidelity.iter().map(move |one| (origin, one)));
     let words = pairs

@@ -26,7 +26,7 @@ impl Host {
     }
 
     /// `cluster-4, which is failing: some device failed to apply its target`.
-    pub fn words(&self) -> String {
+    pub fn format(&self) -> String {
         let Self { deployment, verdict } = self;
         format!("{deployment}, which is {}: {}", verdict.as_str(), verdict.rule())
     }

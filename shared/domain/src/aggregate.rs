@@ -33,7 +33,8 @@ pub fn check(status: &DeploymentStatus, components: &[ComponentStatus]) -> Resul
     Err(Violation::at("status.state", format!("is {}; it must be {ruled}: {reason}", status.state)))
 }
 
-pub(crate) const fn severity(state: State) -> u8 {
+/// How severe a state is: a more severe one of a component decides about the whole.
+pub const fn severity(state: State) -> u8 {
     match state {
         State::Installed => 0,
         State::Removed => 1,

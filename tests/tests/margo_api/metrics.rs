@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use muster_proto::prometheus::{Label, Sample, TimeSeries, WriteRequest};
 use muster_simulator::child::Spec;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::client::{Answer, Client};
-use crate::fleet::{DEVICE, Fleet, WEB, is_complete, standing};
+use crate::fleet::{DEVICE, Fleet, WEB, standing};
 use crate::kills::version;
 
 const WRITE: &str = "/ingest/v1/remote-write";
@@ -57,19 +57,15 @@ const NOW: Duration = Duration::ZERO;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_in_metrics_is_seen_as_sampled_and_its_age_counts() {
     let (fleet, client) = deployed().await;
-    let path = format!("{WRITE}?period=8s");
+    let path = format!("{WRITE}?period=9s");
     let answer = write(&client, &path, vec![state(WEB, "installing", "1.0.0", NOW)]).await;
     assert_eq!(answer.status, 204, "{answer:?}");
     fleet.state(DEVICE, WEB, "installing").await;
-    // Half of its period was over when it came.
-    let half = Duration::from_secs(4);
-    // A sample that is older than the newest one, or than its period, says nothing.
-    for (word, age) in [("failed", half * 2), ("failed", Duration::from_secs(3600))] {
+    // An older sample, and one that is older than its period, change nothing.
+    let age = Duration::from_secs(6);
+    for (word, age) in [("installed", NOW), ("failed", age), ("failed", Duration::from_secs(3600))] {
         assert_eq!(write(&client, &path, vec![state(WEB, word, "1.0.0", age)]).await.status, 204);
     }
-    assert_eq!(write(&client, &path, vec![state(WEB, "installed", "1.0.0", NOW)]).await.status, 204);
-    let late = write(&client, &path, vec![state(WEB, "failed", "1.0.0", Duration::from_secs(1))]).await;
-    assert_eq!(late.status, 204);
     let shown = fleet.state(DEVICE, WEB, "installed").await;
     let report = &standing(&shown, WEB)["report"];
     assert_eq!((&report["origin"], &report["fidelity"]), (&json!("metrics"), &json!("sampled")), "{shown}");
@@ -78,7 +74,14 @@ async fn a_state_in_metrics_is_seen_as_sampled_and_its_age_counts() {
     assert!(text.contains("1 sampled by metrics, of 1 target"), "{text}");
     let shown = fleet.device(DEVICE, "it is stale", |shown| shown["device"]["freshness"] == "stale").await;
     assert_eq!(standing(&shown, WEB)["kstatus"], "Unknown", "{shown}");
-    assert!(is_complete(&shown, 2), "the older samples made no report: {shown}");
+    assert_eq!(shown["device"]["head"], 2, "the older samples made no report: {shown}");
+    // Two thirds of its period are over when it comes, and the hub's lease is longer than the rest.
+    let since = Instant::now();
+    let aged = state(WEB, "installed", "1.0.0", Duration::from_secs(50));
+    assert_eq!(write(&client, &format!("{WRITE}?period=58s"), vec![aged]).await.status, 204);
+    fleet.device(DEVICE, "it is fresh again", |shown| shown["device"]["freshness"] == "fresh").await;
+    fleet.device(DEVICE, "it is stale", |shown| shown["device"]["freshness"] == "stale").await;
+    assert!(since.elapsed() < Duration::from_secs(40), "stale after {:?}", since.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +105,7 @@ async fn other_content_is_no_success_and_an_absent_deployment_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_breaks_a_rule_is_refused_and_the_rest_is_stored() {
+async fn a_series_against_the_rules_is_refused_and_the_others_are_stored() {
     let (fleet, client) = deployed().await;
     let unknown = state(WEB, "ready", "1.0.0", NOW);
     let answer = write(&client, WRITE, vec![unknown, state(WEB, "installed", "1.0.0", NOW)]).await;
@@ -120,9 +123,10 @@ async fn what_breaks_a_rule_is_refused_and_the_rest_is_stored() {
         NOW,
     );
     assert_eq!(write(&client, WRITE, vec![of_another]).await.status, 403, "it speaks for itself alone");
-    let many = (0..1_025).map(|at| state(&format!("d-{at}"), "installed", "1", Duration::from_millis(at)));
+    let many =
+        (0..1_100).map(|at| state(&format!("d-{at}"), "installed", "1", Duration::from_millis(at * 20)));
     assert_eq!(write(&client, WRITE, many.collect()).await.status, 413, "of so many times");
-    let whole = snap::raw::Encoder::new().compress_vec(&vec![0; 9 * 1024 * 1024]).unwrap();
+    let whole = snap::raw::Encoder::new().compress_vec(&vec![0; 3 * 1024 * 1024]).unwrap();
     for (headers, body, status) in [
         (&HEADERS[..], &b"no snappy"[..], 400),
         (&HEADERS[..], &snap::raw::Encoder::new().compress_vec(b"no message").unwrap(), 400),
@@ -156,7 +160,7 @@ async fn one_pipeline_speaks_for_the_clusters_of_its_client() {
 }
 
 /// A page of metrics as kube-state-metrics has it: one Deployment with its replicas.
-fn page(available: u32, revision: &str) -> String {
+fn page(replicas: u32, available: u32, revision: &str) -> String {
     let of = "{namespace=\"line\",deployment=\"web-server\"}";
     let labels = format!(
         "{{namespace=\"line\",deployment=\"web-server\",label_app_kubernetes_io_part_of=\"{WEB}\",label_app_kubernetes_io_version=\"{revision}\"}}"
@@ -166,6 +170,7 @@ fn page(available: u32, revision: &str) -> String {
         ("metadata_generation", 4),
         ("spec_replicas", 2),
         ("status_replicas_updated", 2),
+        ("status_replicas", replicas),
         ("status_replicas_available", available),
     ];
     let lines = numbers.map(|(name, value)| format!("kube_deployment_{name}{of} {value}\n"));
@@ -228,24 +233,27 @@ async fn a_real_prometheus_with_the_shipped_rules_reports_a_cluster() {
         return;
     }
     let (mut fleet, _client) = deployed().await;
-    let shown = Arc::new(Mutex::new(page(1, "1.0.0")));
+    let shown = Arc::new(Mutex::new(page(2, 1, "1.0.0")));
     let show = |text: String| *shown.lock().unwrap() = text;
     let scraped = serve(Arc::clone(&shown)).await;
     start_prometheus(&mut fleet, scraped);
     fleet.state(DEVICE, WEB, "installing").await;
-    show(page(2, "1.0.0"));
+    show(page(2, 2, "1.0.0"));
     fleet.state(DEVICE, WEB, "installed").await;
     let is_fresh = |shown: &Value| shown["device"]["freshness"] == "fresh";
     fleet.device(DEVICE, "the device is fresh", is_fresh).await;
+    // Two pods are of the new content, and one of two available ones is of the old.
+    show(page(3, 2, "1.0.0"));
+    fleet.state(DEVICE, WEB, "installing").await;
     let condition = format!(
         "kube_deployment_status_condition{{namespace=\"line\",deployment=\"web-server\",condition=\"{}\",status=\"false\"}} 1\n",
         "Progressing"
     );
-    show(page(1, "1.0.0") + &condition);
+    show(page(2, 1, "1.0.0") + &condition);
     let failed = fleet.state(DEVICE, WEB, "failed").await;
     assert!(failed.to_string().contains("ProgressDeadlineExceeded"), "{failed}");
     // The cluster runs another revision than the target's.
-    show(page(2, "2.0.0"));
+    show(page(2, 2, "2.0.0"));
     fleet.state(DEVICE, WEB, "pending").await;
     let view: Value =
         serde_json::from_str(&fleet.muster(&["status", WEB, "--format", "json"]).await).unwrap();

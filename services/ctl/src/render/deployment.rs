@@ -209,7 +209,7 @@ pub(super) fn retried(retried: Retried, targets: u64) -> Option<String> {
 
 /// `3 sampled by pull, of 120 targets`; none if every device sends every change.
 pub(super) fn evidence(counts: &EvidenceCounts, targets: u64) -> Option<String> {
-    let words = muster_contract::evidence::words(counts)?;
+    let words = muster_contract::evidence::format(counts)?;
     Some(styled(UNSURE, &format!("{words}, of {}", plural(targets, "target"))))
 }
 

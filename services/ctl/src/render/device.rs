@@ -43,7 +43,7 @@ fn hosts(devices: &[DeviceLine]) -> String {
     let mut hosts: BTreeMap<String, u64> = BTreeMap::new();
     let silent = devices.iter().filter(|device| !device.retired && device.freshness != Freshness::Fresh);
     for host in silent.filter_map(|device| device.hosted_by.as_ref()).filter(|host| !host.is_well()) {
-        *hosts.entry(host.words()).or_default() += 1;
+        *hosts.entry(host.format()).or_default() += 1;
     }
     let line = |(words, count): (String, u64)| {
         let (devices, are) = (plural(count, "silent device"), if count == 1 { "is" } else { "are" });
@@ -221,7 +221,7 @@ fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
     let mut fact = |name, value: Option<String>| facts.extend(value.map(|value| (name, value)));
     // Heartbeats are no facts: of a device that is well the last fact may be old.
     fact("last fact", device.last_heard_at.map(|at| age(now, at)));
-    let host = |host: &Host| styled(if host.is_well() { DIM } else { UNSURE }, &host.words());
+    let host = |host: &Host| styled(if host.is_well() { DIM } else { UNSURE }, &host.format());
     fact("hosted by", device.hosted_by.as_ref().map(host));
     fact("generation", device.generation.map(|generation| generation.to_string()));
     let refused = device

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
 use muster_contract::silence::SilentSite;
-use muster_contract::view::{Split, Verdict};
+use muster_contract::view::{Freshness, Split, Verdict};
 use muster_contract::why::{Because, Evidence, EvidenceKind, RefusedTargets, WhyAnswer, WhyHub};
 
 use super::colour::{self, BAD, BOLD, DIM, UNSURE, styled};
@@ -134,8 +134,9 @@ fn standing(because: &Because, verdict: Verdict, frame: Frame) -> String {
     if because.speaks_for != verdict {
         let _ = write!(line, "  (alone it would be {})", because.speaks_for.as_str());
     }
-    if let Some(host) = because.hosted_by.as_ref().filter(|host| !host.is_well()) {
-        let _ = write!(line, "\n  {}", styled(UNSURE, &format!("hosted by {}", host.words())));
+    let is_fresh = because.freshness == Freshness::Fresh;
+    if let Some(host) = because.hosted_by.as_ref().filter(|host| !is_fresh && !host.is_well()) {
+        let _ = write!(line, "\n  {}", styled(UNSURE, &format!("hosted by {}", host.format())));
     }
     let mut table = Table::new(&["  FACT", ">LEDGER", "?>GENERATION", "?REPORT", "SINCE", "SAYS"]);
     for fact in &because.facts {

@@ -68,6 +68,8 @@ struct MemberState {
     state: State,
     code: String,
     message: String,
+    /// The cluster does not have it.
+    is_absent: bool,
 }
 
 /// Something of each member, by namespace and name: a search of all members for each one takes seconds for a large group.
@@ -224,6 +226,7 @@ impl MemberState {
             state: State::Pending,
             code: String::new(),
             message: message.to_owned(),
+            is_absent: false,
         }
     }
 
@@ -266,6 +269,8 @@ impl MemberState {
             state,
             code: cut(code.to_owned(), CODE_BYTES_MAX),
             message: words,
+            is_absent: status.status == "NotFound"
+                && !matches!(status.actuation.as_str(), "Pending" | "Skipped"),
         }
     }
 
@@ -295,7 +300,7 @@ fn targeted(
 /// The status of a deployment that is no target any more.
 fn leaving(parts: &[CoveredPart<'_>]) -> (DeploymentStatus, Vec<ComponentStatus>) {
     let members: Vec<_> = parts.iter().flat_map(|part| &part.members).collect();
-    let is_gone = members.iter().all(|member| member.state == State::Pending);
+    let is_gone = members.iter().all(|member| member.is_absent);
     let is_deleted = parts.iter().any(|part| part.group.metadata.deletion_timestamp.is_some());
     let state = match aggregate::overall(members.iter().map(|member| member.state), None) {
         _ if is_gone && is_deleted => State::Removing,

@@ -16,6 +16,7 @@ use muster_contract::evidence::EvidenceSource;
 use muster_contract::http_device::{HttpDevice, Snapshot};
 use muster_contract::report::StatusReport;
 use muster_contract::{DeploymentId, DeviceKey, State, Timestamp};
+use muster_domain::aggregate;
 use serde::Serialize;
 use serde_json::json;
 
@@ -60,6 +61,7 @@ pub(crate) struct EvaluatedGroups {
     /// Groups of a list that are of no deployment of the device.
     pub ignored: usize,
     desired: DesiredState,
+    evidence: PeriodicEvidence,
     at: Timestamp,
 }
 
@@ -72,6 +74,7 @@ impl EvaluatedGroups {
         devices: &Devices,
         key: &DeviceKey,
         groups: &ResourceGroups,
+        evidence: PeriodicEvidence,
         at: Timestamp,
     ) -> Result<Option<Self>, Problem> {
         let desired = devices.store.desired(key).await?.map(|(_, desired)| desired);
@@ -80,15 +83,17 @@ impl EvaluatedGroups {
             let known = current.deployments.iter().map(|(id, known)| (id.clone(), known.snapshot));
             Ok((known.collect::<BTreeMap<_, _>>(), false))
         };
-        let known = devices.store.update(key, at, read).await?;
-        let mut made = Self { statuses: Vec::new(), refused: Vec::new(), ignored: 0, desired, at };
+        let known = devices.store.update(key, devices.now(), read).await?;
+        let mut made = Self { statuses: Vec::new(), refused: Vec::new(), ignored: 0, desired, evidence, at };
         let by_deployment = made.sorted(groups, &known);
         for (id, groups) in &by_deployment {
             made.evaluate(id, groups);
         }
         if groups.is_whole {
+            // Of a source with one clock, deployments that had samples of it.
+            let had = |snapshot: Snapshot| !evidence.is_ordered || snapshot.taken_at.is_some();
             let absent =
-                known.iter().filter(|(id, known)| known.is_some() && !by_deployment.contains_key(*id));
+                known.iter().filter(|(id, known)| known.is_some_and(had) && !by_deployment.contains_key(*id));
             absent.for_each(|(id, _)| made.evaluate(id, &[]));
         }
         Ok(Some(made))
@@ -142,15 +147,16 @@ impl EvaluatedGroups {
         &self,
         devices: &Devices,
         key: &DeviceKey,
-        evidence: PeriodicEvidence,
     ) -> Result<Vec<ReportedDeployment>, Problem> {
-        let PeriodicEvidence { source: EvidenceSource { origin, fidelity }, period, is_ordered } = evidence;
+        let PeriodicEvidence { source: EvidenceSource { origin, fidelity }, period, is_ordered } =
+            self.evidence;
         let fresh_until = self.at.checked_add(period).unwrap_or(self.at);
         for status in &self.statuses {
             let leaving = !self.is_target(&status.deployment_id);
             let snapshot = Snapshot {
                 fresh_until: (!leaving).then_some(fresh_until),
                 taken_at: is_ordered.then_some(self.at),
+                severity: if is_ordered { aggregate::severity(status.status.state).into() } else { 0 },
             };
             let is_gone = leaving && status.status.state == State::Removed;
             let sent = SentReport {
@@ -163,8 +169,11 @@ impl EvaluatedGroups {
             let report = |numbered: &_| Ok(StatusReport { origin, fidelity, ..status.report(numbered) });
             devices.deliver(key, sent, Some(&self.desired), report).await?;
         }
-        // A device none of whose groups came is not vouched for.
-        if !self.statuses.is_empty() {
+        // A device none of whose groups came is not vouched for. A sample of a deployment that leaves has no period that a heartbeat
+        // could name, and may be old.
+        let mut vouching =
+            self.statuses.iter().filter(|one| !is_ordered || self.is_target(&one.deployment_id));
+        if vouching.next().is_some() {
             devices.vouch(key).await?;
         }
         Ok(self.statuses.iter().map(ReportedDeployment::of).collect())

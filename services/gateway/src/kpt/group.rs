@@ -216,18 +216,20 @@ impl ResourceGroup {
     pub(crate) fn of_state(deployment: &str, content: Content, state: State, reason: &str) -> Self {
         let member =
             Member { kind: "deployment".to_owned(), name: deployment.to_owned(), ..Member::default() };
-        let status = match state {
-            State::Pending | State::Removed => "NotFound",
-            State::Installing => "InProgress",
-            State::Installed => "Current",
-            State::Failed => "Failed",
-            State::Removing => "Terminating",
+        let (status, actuation) = match state {
+            State::Pending => ("NotFound", "Pending"),
+            State::Installing => ("InProgress", ""),
+            State::Installed => ("Current", ""),
+            State::Failed => ("Failed", ""),
+            State::Removing => ("Terminating", ""),
+            State::Removed => ("NotFound", ""),
         };
         let condition =
             Condition { reason: reason.to_owned(), message: reason.to_owned(), ..Condition::default() };
         let status = MemberStatus {
             member: member.clone(),
             status: status.to_owned(),
+            actuation: actuation.to_owned(),
             conditions: if reason.is_empty() { Vec::new() } else { vec![condition] },
             ..MemberStatus::default()
         };

@@ -138,10 +138,11 @@ impl ClusterPoller {
         let groups = spawn_blocking(move || reader.groups()).await.map_err(|_| PollError::Stopped)??;
         drop(permit);
         let key = &self.reader.cluster.device;
-        let evaluated =
-            EvaluatedGroups::of(&self.devices, key, &groups, at).await.map_err(PollError::Problem)?;
+        let evaluated = EvaluatedGroups::of(&self.devices, key, &groups, self.evidence, at)
+            .await
+            .map_err(PollError::Problem)?;
         let evaluated = evaluated.ok_or_else(|| PollError::Problem(no_desired_state()))?;
-        evaluated.deliver(&self.devices, key, self.evidence).await.map_err(PollError::Problem)?;
+        evaluated.deliver(&self.devices, key).await.map_err(PollError::Problem)?;
         let refused = evaluated.refused.len();
         self.devices.metrics.pull_refused_groups.inc_by(refused as u64);
         if let Some(first) = evaluated.refused.first().filter(|_| refused != self.refused) {

@@ -42,16 +42,14 @@ async fn push(
     let body = request::body(request.into_body()).await?;
     let groups = ResourceGroups::read(&body)?;
     let key = caller.device();
-    let evaluated = EvaluatedGroups::of(&devices, key, &groups, at).await?.ok_or_else(no_desired_state)?;
+    let source = EvidenceSource { origin: Provenance::Push, fidelity: Fidelity::Snapshot };
+    let evidence = PeriodicEvidence { source, period, is_ordered: false };
+    let evaluated = EvaluatedGroups::of(&devices, key, &groups, evidence, at).await?;
+    let evaluated = evaluated.ok_or_else(no_desired_state)?;
     if let Some(problem) = evaluated.refused.first() {
         return Err(problem.clone());
     }
-    let evidence = PeriodicEvidence {
-        source: EvidenceSource { origin: Provenance::Push, fidelity: Fidelity::Snapshot },
-        period,
-        is_ordered: false,
-    };
-    let reports = evaluated.deliver(&devices, key, evidence).await?;
+    let reports = evaluated.deliver(&devices, key).await?;
     // Cannot fail: an object of texts and numbers.
     let answer = serde_json::to_vec(&PushAnswer { reports, ignored: evaluated.ignored }).unwrap_or_default();
     Ok(([(CONTENT_TYPE, "application/json")], answer).into_response())

@@ -5,13 +5,14 @@
 //! | `muster_deployment_state{deployment, state, revision or generation, reason, device}` | 1 while the deployment is in that state with that content |
 //! | `muster_deployments{device}` | how many deployments the cluster has: a request with as many is the whole cluster |
 //!
-//! A request may have any part of a scrape, in any order, so each series is a statement of its own. Of several statements about a
-//! deployment the newest counts, and of those of one time the most severe. All other series and labels are ignored.
+//! A request may have any part of a scrape, in any order, so each series is a statement of its own. The newest statement about a
+//! deployment counts, and the most severe one of a time. All other series and labels are ignored.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_contract::{State, Timestamp};
+use jiff::SignedDuration;
+use muster_contract::{DeploymentId, State, Timestamp};
 use muster_proto::prometheus::{Sample, TimeSeries, WriteRequest};
 
 use super::group::{Content, ResourceGroup, ResourceGroups};
@@ -24,6 +25,8 @@ const STATE: &str = "muster_deployment_state";
 const DEPLOYMENTS: &str = "muster_deployments";
 /// Bytes of a label that are read.
 const LABEL_BYTES_MAX: usize = 512;
+/// How far the clock of a source may be ahead.
+const AHEAD_MAX: Duration = Duration::from_secs(30);
 
 /// The statements of one time about one device.
 #[derive(Debug, PartialEq)]
@@ -41,8 +44,8 @@ pub(crate) struct DeviceSamples {
 pub(crate) struct ReadSamples {
     /// The statements by device and time.
     pub devices: Vec<DeviceSamples>,
-    /// Series that break a rule.
-    pub refused: Vec<Problem>,
+    /// The first series that breaks a rule.
+    pub refused: Option<Problem>,
 }
 
 /// A series that says in which state a deployment is.
@@ -71,8 +74,8 @@ struct DeploymentCount {
     at: Timestamp,
 }
 
-/// The statements of a request that are younger than `period` at `now`.
-pub(crate) fn read(request: &WriteRequest, period: Duration, now: Timestamp) -> ReadSamples {
+/// The statements of a request that are younger than `period` at `now`. `own` is the id of the client's own device.
+pub(crate) fn read(request: &WriteRequest, own: &str, period: Duration, now: Timestamp) -> ReadSamples {
     let since = now.checked_sub(period).unwrap_or(Timestamp::MIN);
     let mut collected: BTreeMap<&str, Collected<'_>> = BTreeMap::new();
     let mut read = ReadSamples::default();
@@ -83,10 +86,17 @@ pub(crate) fn read(request: &WriteRequest, period: Duration, now: Timestamp) -> 
         }
         let is_wanted = |sample: &&Sample| name == DEPLOYMENTS || (sample.value - 1.0).abs() < f64::EPSILON;
         let samples = series.samples.iter().filter(|sample| !sample.value.is_nan()).filter(is_wanted);
-        let times = samples.filter_map(|sample| Some((time_of(sample, now)?, sample.value)));
+        let times = samples.filter_map(|sample| Some((time_of(sample)?, sample.value)));
         let newest = times.filter(|(at, _)| *at > since).max_by_key(|(at, _)| *at);
         let Some((at, number)) = newest else { continue };
-        let of_device = collected.entry(label(series, "device")).or_default();
+        if at.duration_since(now) > SignedDuration::from_secs(AHEAD_MAX.as_secs() as i64) {
+            let rule = format!("has a sample of {at}, which is ahead of the gateway's clock");
+            read.refuse(problems::semantic_error(name, rule));
+            continue;
+        }
+        let at = at.min(now);
+        let device = Some(label(series, "device")).filter(|device| *device != own).unwrap_or_default();
+        let of_device = collected.entry(device).or_default();
         if name == DEPLOYMENTS {
             of_device.count =
                 of_device.count.filter(|held| held.at > at).or(Some(DeploymentCount { number, at }));
@@ -94,16 +104,22 @@ pub(crate) fn read(request: &WriteRequest, period: Duration, now: Timestamp) -> 
         }
         match Statement::of(series, at) {
             Ok(statement) => of_device.add(statement),
-            Err(problem) => read.refused.push(problem),
+            Err(problem) => read.refuse(problem),
         }
     }
     read.devices = collected.into_iter().flat_map(|(device, all)| all.finish(device)).collect();
     read
 }
 
-/// The time of a sample; a clock that is ahead counts as right. None if it is no time.
-fn time_of(sample: &Sample, now: Timestamp) -> Option<Timestamp> {
-    Timestamp::from_millisecond(sample.timestamp).ok().map(|at| at.min(now))
+impl ReadSamples {
+    fn refuse(&mut self, problem: Problem) {
+        self.refused.get_or_insert(problem);
+    }
+}
+
+/// The time of a sample; none if it is no time.
+fn time_of(sample: &Sample) -> Option<Timestamp> {
+    Timestamp::from_millisecond(sample.timestamp).ok()
 }
 
 /// The value of a label; empty if the series has none.
@@ -123,6 +139,9 @@ impl<'a> Statement<'a> {
                 STATE,
                 format!("the label {} has more than {LABEL_BYTES_MAX} bytes", too_long.name),
             ));
+        }
+        if let Err(error) = deployment.parse::<DeploymentId>() {
+            return refuse(format!("names no deployment: {error}"));
         }
         let word = label(series, "state");
         let Some(state) = State::ALL.into_iter().find(|state| state.as_str() == word) else {

@@ -119,6 +119,11 @@ pub(crate) fn too_many_parts(parts: usize, limit: usize) -> Problem {
     unregistered(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
+/// The hub has something of a device that cannot be read: the same request again would not help.
+pub(crate) fn not_stored(detail: &str) -> Problem {
+    unregistered(StatusCode::CONFLICT, format!("samples of one device are not stored: {detail}"))
+}
+
 /// The body did not arrive in time.
 pub(crate) fn too_slow() -> Problem {
     unregistered(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time; send it again")

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | with the content of the last confirmed one of its deployment | it counts as confirmed, unless the receipt misses that one |
 //! | with the content of an open number | the gateway publishes that number again; ingest drops a duplicate |
-//! | of a snapshot that was taken before the last one | it counts as confirmed, and changes nothing |
+//! | of a snapshot behind one that came already | it counts as confirmed, and changes nothing |
 //! | with another content, or when the receipt misses the last one | it gets the next number, which declares the replaced ones as coalesced |
 //!
 //! A number replaces a lost one, the open ones of its deployment, and abandoned ones of any deployment.
@@ -246,13 +246,13 @@ pub(crate) fn admit(
 ) -> Result<Admission, Refusal> {
     let SentReport { deployment, content, adopted, unreachable, snapshot } = sent;
     record.unreachable = unreachable.unwrap_or(record.unreachable);
+    if is_superseded(record, deployment, snapshot, now) {
+        return Ok(Admission::Confirmed);
+    }
     let newest =
         record.open.iter().filter(|open| open.deployment.as_ref() == deployment).max_by_key(|o| o.seq);
     if let Some(open) = newest.filter(|open| open.content == content) {
         return Ok(publish(record, OpenReport { snapshot, ..open.clone() }, false));
-    }
-    if is_superseded(record, deployment, snapshot) {
-        return Ok(Admission::Confirmed);
     }
     let known = confirmed(record, deployment).copied();
     let lost = known.filter(|known| is_lost(record, known, receipt));
@@ -291,12 +291,18 @@ pub(crate) fn admit(
     Ok(publish(record, open, true))
 }
 
-/// Whether a later snapshot of the deployment has come already.
-fn is_superseded(record: &HttpDevice, deployment: Option<&DeploymentId>, snapshot: Option<Snapshot>) -> bool {
+/// Whether a snapshot that counts before this one has come already. One of the future does not count: a clock was ahead.
+fn is_superseded(
+    record: &HttpDevice,
+    deployment: Option<&DeploymentId>,
+    snapshot: Option<Snapshot>,
+    now: Timestamp,
+) -> bool {
     let confirmed = deployment.and_then(|id| record.deployments.get(id)?.snapshot);
     let open = record.open.iter().filter(|open| open.deployment.as_ref() == deployment);
-    let mut held = confirmed.into_iter().chain(open.filter_map(|open| open.snapshot));
-    snapshot.is_some_and(|snapshot| held.any(|held| snapshot.is_before(&held)))
+    let held = confirmed.into_iter().chain(open.filter_map(|open| open.snapshot));
+    let mut held = held.filter(|held| held.taken_at.is_none_or(|at| at <= now));
+    snapshot.is_some_and(|snapshot| held.any(|held| snapshot.is_behind(&held)))
 }
 
 /// The version in a device's reports: the gateway's, because the protocol has no field for the device's.

@@ -236,7 +236,7 @@ impl<D: Downlink> Announcer<D> {
                 "the evidence of wave {name} is not enough yet, so there is nothing to approve: `muster rollout show {deployment}`"
             )));
         }
-        check_role(decide, &rollout.waves, record)?;
+        check_role(decide, &rollout.waves, &rollout.approvals, record)?;
         if *verb == RolloutVerb::Approve {
             check_approver(decide.requested_by.as_ref(), &rollout.approvals)?;
             check_other_person(decide.requested_by.as_ref(), name, &rollout.approvals, record)?;
@@ -428,17 +428,25 @@ fn check_other_person(
     Err(ErrorBody { code: ErrorCode::Forbidden, message })
 }
 
-/// Refuses a decision of the role approver that neither approves a wave nor rejects one. A rejection is a stop while a wave waits for
+/// Refuses a decision of the role approver that neither approves a wave nor rejects one, or whose approval would not count. A rejection is a stop while a wave waits for
 /// approval.
-fn check_role(decide: &Decide, waves: &[Wave], record: Option<&RolloutRecord>) -> Result<(), ErrorBody> {
+fn check_role(
+    decide: &Decide,
+    waves: &[Wave],
+    approvals: &Approvals,
+    record: Option<&RolloutRecord>,
+) -> Result<(), ErrorBody> {
     let (verb, role) = (decide.request.verb, decide.requested_by.as_ref().and_then(RequestedBy::person_role));
     let is_verdict = match verb {
         RolloutVerb::Approve => true,
         RolloutVerb::Stop => waves.iter().any(|wave| wave.waits_for_approval(record)),
         _ => false,
     };
-    if is_verdict || role != Some(Role::Approver.as_str()) {
+    if role != Some(Role::Approver.as_str()) {
         return Ok(());
+    }
+    if is_verdict {
+        return check_approver(decide.requested_by.as_ref(), approvals);
     }
     let message = format!(
         "the role approver may approve waves, and reject them while they wait for approval; {} needs the role operator",

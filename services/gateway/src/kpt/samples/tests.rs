@@ -24,7 +24,7 @@ fn state(deployment: &str, state: &str, samples: &[(i64, f64)]) -> TimeSeries {
 }
 
 fn read_at(timeseries: Vec<TimeSeries>, second: i64) -> ReadSamples {
-    read(&WriteRequest { timeseries }, PERIOD, at(second))
+    read(&WriteRequest { timeseries }, "hub", PERIOD, at(second))
 }
 
 /// The statements as: device, second, whole, groups as deployment and status of the member.
@@ -42,7 +42,7 @@ fn shown(read: &ReadSamples) -> Vec<String> {
 }
 
 #[test]
-fn of_several_samples_the_newest_that_is_one_counts() {
+fn the_newest_sample_that_is_one_counts() {
     let all = vec![
         state("web", "installing", &[(1, 1.0), (2, 1.0), (3, 0.0)]),
         state("web", "installed", &[(1, 0.0), (3, 1.0)]),
@@ -59,11 +59,15 @@ fn a_sample_that_is_older_than_its_period_says_nothing() {
     assert_eq!(shown(&read_at(one(), 89)).len(), 1);
     assert_eq!(read_at(one(), 90), ReadSamples::default());
     // A clock that is ahead makes nothing fresh for longer.
-    assert_eq!(read_at(one(), -3600).devices[0].at, at(-3600));
+    assert_eq!(read_at(one(), -30).devices[0].at, at(-30));
+    let ahead = read_at(one(), -31);
+    assert!(
+        ahead.devices.is_empty() && ahead.refused.unwrap().detail.contains("ahead of the gateway's clock")
+    );
 }
 
 #[test]
-fn of_states_at_one_time_all_are_kept_and_the_rules_of_groups_decide() {
+fn states_of_one_time_are_all_kept_and_the_rules_of_groups_decide() {
     let all = vec![
         state("web", "failed", &[(2, 1.0)]),
         state("web", "installed", &[(2, 1.0)]),
@@ -92,7 +96,7 @@ fn devices_are_apart() {
         one.labels.push(Label { name: "device".to_owned(), value: device.to_owned() });
         one
     };
-    let all = vec![of("hub/a"), of("hub/b"), of("")];
+    let all = vec![of("hub/a"), of("hub/b"), of("hub")];
     assert_eq!(
         shown(&read_at(all, 1)),
         ["- 1 false web Current", "hub/a 1 false web Current", "hub/b 1 false web Current"]
@@ -105,6 +109,10 @@ fn a_series_against_the_rules_is_refused_by_name_and_holds_nothing_up() {
         series(&[&[("__name__", STATE), ("deployment", "db")], labels].concat(), &[(1, 1.0)])
     };
     for (bad, rule) in [
+        (
+            series(&[("__name__", STATE), ("state", "installed"), ("revision", "1")], &[(1, 1.0)]),
+            "names no deployment",
+        ),
         (labels(&[("state", "ready"), ("revision", "1")]), "has the state 'ready'"),
         (labels(&[("revision", "1")]), "has the state ''"),
         (labels(&[("state", "installed")]), "names no content"),
@@ -115,7 +123,7 @@ fn a_series_against_the_rules_is_refused_by_name_and_holds_nothing_up() {
     ] {
         let read = read_at(vec![bad, state("web", "installed", &[(1, 1.0)])], 1);
         assert_eq!(shown(&read), ["- 1 false web Current"]);
-        let message = &read.refused[0].detail;
+        let message = &read.refused.as_ref().unwrap().detail;
         assert!(message.contains(STATE) && message.contains(rule), "{message}");
     }
 }

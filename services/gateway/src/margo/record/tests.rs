@@ -300,7 +300,11 @@ fn snapshot(record: &mut HttpDevice, name: &str, text: &str, second: i64, leavin
         content: content(text),
         adopted: Some(Generation::FIRST),
         unreachable: None,
-        snapshot: Some(Snapshot { fresh_until: (!leaving).then(|| now(second + 60)), taken_at: None }),
+        snapshot: Some(Snapshot {
+            fresh_until: (!leaving).then(|| now(second + 60)),
+            taken_at: None,
+            severity: 0,
+        }),
     };
     if let Admission::Publish { open, epoch, .. } = admit(record, sent, None, at).unwrap() {
         assert!(confirm(record, epoch, &open));
@@ -342,7 +346,7 @@ fn a_snapshot_that_a_dead_gateway_took_counts_until_it_comes_again() {
         content: content("a"),
         adopted: None,
         unreachable: None,
-        snapshot: Some(Snapshot { fresh_until: Some(now(second + 60)), taken_at: None }),
+        snapshot: Some(Snapshot { fresh_until: Some(now(second + 60)), taken_at: None, severity: 0 }),
     };
     assert!(matches!(admit(&mut record, sent(0), None, now(0)), Ok(Admission::Publish { is_new: true, .. })));
     assert_eq!(heartbeat_lease(&record, now(100)), HeartbeatLease::Expired, "its report may be in");
@@ -351,4 +355,31 @@ fn a_snapshot_that_a_dead_gateway_took_counts_until_it_comes_again() {
     };
     assert!(confirm(&mut record, epoch, &open));
     assert_eq!(heartbeat_lease(&record, now(100)), HeartbeatLease::Evidence(60_000));
+}
+
+#[test]
+fn a_sample_that_is_older_or_milder_than_one_that_came_changes_nothing() {
+    let (mut record, id) = (begin(None, now(0)), id("web"));
+    let mut admitted = |text: &str, taken: i64, severity: u64, at: i64| {
+        let snapshot = Snapshot { fresh_until: Some(now(taken + 60)), taken_at: Some(now(taken)), severity };
+        let sent = SentReport {
+            deployment: Some(&id),
+            content: content(text),
+            adopted: None,
+            unreachable: None,
+            snapshot: Some(snapshot),
+        };
+        match admit(&mut record, sent, None, now(at)).unwrap() {
+            Admission::Publish { open, epoch, .. } => confirm(&mut record, epoch, &open),
+            Admission::Confirmed => false,
+        }
+    };
+    assert!(admitted("failed", 10, 5, 10));
+    assert!(!admitted("installed", 9, 0, 11), "older");
+    assert!(!admitted("installed", 10, 0, 11), "milder, of the same time");
+    assert!(admitted("installed", 11, 0, 11), "newer");
+    assert!(admitted("failed", 11, 5, 12), "more severe, of the same time");
+    // The clock was an hour ahead.
+    assert!(admitted("pending", 3612, 2, 3612));
+    assert!(admitted("installed", 20, 0, 20), "a sample of the future holds nothing up");
 }

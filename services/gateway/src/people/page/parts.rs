@@ -28,7 +28,7 @@ pub(super) const HEARD: [Freshness; 3] = [Freshness::Fresh, Freshness::Stale, Fr
 
 /// The targets whose devices do not send every change.
 pub(super) fn evidence(counts: &EvidenceCounts) -> Markup {
-    html! { @if let Some(words) = evidence::words(counts) { " Not every change is reported: " (words) "." } }
+    html! { @if let Some(words) = evidence::format(counts) { " Not every change is reported: " (words) "." } }
 }
 
 /// The word of a freshness.

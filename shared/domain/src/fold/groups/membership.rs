@@ -10,6 +10,7 @@ use muster_contract::view::Verdict;
 use super::super::delta::Delta;
 use super::super::device::Device;
 use super::super::fleet::Fleet;
+use super::super::standing::Row;
 
 impl Fleet {
     /// Moves a device and its contributions into the groups of these labels.
@@ -35,12 +36,16 @@ impl Fleet {
         named.map(|group| (group.label.clone(), group.value.clone())).collect()
     }
 
-    /// The deployment that hosts a device, by its label from the hub.
+    /// The deployment that hosts a device, by its label from the hub; none if the device itself should run it.
     pub(in crate::fold) fn host_of(&self, device: &Device) -> Option<Host> {
         let mut groups = device.groups.iter().map(|number| self.totals.groups.get(*number));
         let deployment: DeploymentId =
             groups.find(|group| group.label.as_str() == HOSTED_BY)?.value.as_str().parse().ok()?;
         let number = self.totals.deployment_numbers.get(&deployment);
+        let is_own = |row: &Row| Some(&row.deployment) == number && row.target.is_some();
+        if device.rows.iter().any(is_own) {
+            return None;
+        }
         let verdict = number.map_or(Verdict::Empty, |number| self.totals.deployment(*number).group.verdict());
         Some(Host { deployment, verdict })
     }
