@@ -82,7 +82,7 @@ SABOTAGES = [
     ("overdue is not told", '{"overdue": overdue, "retried"', '{"retried"'),
     ("overdue is told where nothing is", 'in marks.items() if mark}', 'in marks.items() if mark or name == "overdue"}'),
     ("every evidence is counted", 'if (origin, fidelity) != ("push", "event")', 'if True'),
-    ("no evidence is counted", '"evidence": evidence}', '"evidence": {}}'),
+    ("no evidence is counted", 'evidence.setdefault(origin, Counter())[fidelity] += 1', 'pass'),
     ("attempts are not counted", '"attempts": sum(attempts)', '"attempts": 0'),
     # Since when.
     ("a target is no change", 'said_at if deployment in', '"" if deployment in'),

@@ -90,7 +90,7 @@ impl EvaluatedGroups {
             made.evaluate(id, groups);
         }
         if groups.is_whole {
-            // Of a source with one clock, deployments that had samples of it.
+            // A source with one clock knows nothing of deployments that others reported.
             let had = |snapshot: Snapshot| !evidence.is_ordered || snapshot.taken_at.is_some();
             let absent =
                 known.iter().filter(|(id, known)| known.is_some_and(had) && !by_deployment.contains_key(*id));
