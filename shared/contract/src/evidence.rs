@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a report comes from, as evidence.
+/// The source of a report: how far the report proves a state depends on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EvidenceSource {
     /// How it reached the hub.

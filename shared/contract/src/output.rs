@@ -62,7 +62,7 @@ pub struct LastReport {
 }
 
 impl LastReport {
-    /// Where it comes from, as evidence.
+    /// The source of the report, as evidence.
     pub const fn evidence_source(&self) -> EvidenceSource {
         EvidenceSource { origin: self.origin, fidelity: self.fidelity }
     }

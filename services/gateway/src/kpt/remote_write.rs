@@ -21,7 +21,7 @@ use snap::raw::{Decoder, decompress_len};
 
 use super::evidence::{EvaluatedGroups, PeriodicEvidence};
 use super::period::period;
-use super::samples::{self, DeviceSamples, ReadSamples};
+use super::samples::{self, DeviceSamples, RequestSamples};
 use crate::margo::{Caller, Devices, problems, request};
 use crate::problem::Problem;
 
@@ -45,7 +45,7 @@ pub(crate) async fn write(
     let period = period(request.uri().query().unwrap_or_default())?;
     check_format(request.headers())?;
     let body = request::body(request.into_body()).await?;
-    let ReadSamples { devices: parts, mut refused } =
+    let RequestSamples { parts, mut refused } =
         samples::read(&unpacked(&body)?, caller.device_id(), period, devices.now());
     let own = of_caller(&caller, parts, &mut refused);
     let count = own.values().map(Vec::len).sum();

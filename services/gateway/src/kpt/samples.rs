@@ -1,4 +1,4 @@
-//! Reads the states of deployments in samples of metrics, and makes groups of them. Pure.
+//! Reads the states of deployments from samples of metrics, and makes ResourceGroups of them. Pure.
 //!
 //! | series | its value |
 //! |---|---|
@@ -26,7 +26,7 @@ const DEPLOYMENTS: &str = "muster_deployments";
 /// Bytes of a label that are read.
 const LABEL_BYTES_MAX: usize = 512;
 /// How far the clock of a source may be ahead.
-const AHEAD_MAX: Duration = Duration::from_secs(30);
+const AHEAD_MAX: SignedDuration = SignedDuration::from_secs(30);
 
 /// The statements of one time about one device.
 #[derive(Debug, PartialEq)]
@@ -41,9 +41,9 @@ pub(crate) struct DeviceSamples {
 
 /// The statements of a request.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct ReadSamples {
+pub(crate) struct RequestSamples {
     /// The statements by device and time.
-    pub devices: Vec<DeviceSamples>,
+    pub parts: Vec<DeviceSamples>,
     /// The first series that breaks a rule.
     pub refused: Option<Problem>,
 }
@@ -60,7 +60,7 @@ struct Statement<'a> {
 
 /// The statements about a device while they are read.
 #[derive(Debug, Default)]
-struct Collected<'a> {
+struct DeviceStatements<'a> {
     /// The newest of each deployment.
     newest: BTreeMap<&'a str, Vec<Statement<'a>>>,
     /// The newest number of deployments.
@@ -75,10 +75,10 @@ struct DeploymentCount {
 }
 
 /// The statements of a request that are younger than `period` at `now`. `own` is the id of the client's own device.
-pub(crate) fn read(request: &WriteRequest, own: &str, period: Duration, now: Timestamp) -> ReadSamples {
+pub(crate) fn read(request: &WriteRequest, own: &str, period: Duration, now: Timestamp) -> RequestSamples {
     let since = now.checked_sub(period).unwrap_or(Timestamp::MIN);
-    let mut collected: BTreeMap<&str, Collected<'_>> = BTreeMap::new();
-    let mut read = ReadSamples::default();
+    let mut collected: BTreeMap<&str, DeviceStatements<'_>> = BTreeMap::new();
+    let mut read = RequestSamples::default();
     for series in &request.timeseries {
         let name = label(series, "__name__");
         if name != STATE && name != DEPLOYMENTS {
@@ -89,8 +89,8 @@ pub(crate) fn read(request: &WriteRequest, own: &str, period: Duration, now: Tim
         let times = samples.filter_map(|sample| Some((time_of(sample)?, sample.value)));
         let newest = times.filter(|(at, _)| *at > since).max_by_key(|(at, _)| *at);
         let Some((at, number)) = newest else { continue };
-        if at.duration_since(now) > SignedDuration::from_secs(AHEAD_MAX.as_secs() as i64) {
-            let rule = format!("has a sample of {at}, which is ahead of the gateway's clock");
+        if at.duration_since(now) > AHEAD_MAX {
+            let rule = format!("has a sample of {at}, which is ahead of the gateway's clock: set the clocks");
             read.refuse(problems::semantic_error(name, rule));
             continue;
         }
@@ -107,11 +107,11 @@ pub(crate) fn read(request: &WriteRequest, own: &str, period: Duration, now: Tim
             Err(problem) => read.refuse(problem),
         }
     }
-    read.devices = collected.into_iter().flat_map(|(device, all)| all.finish(device)).collect();
+    read.parts = collected.into_iter().flat_map(|(device, all)| all.finish(device)).collect();
     read
 }
 
-impl ReadSamples {
+impl RequestSamples {
     fn refuse(&mut self, problem: Problem) {
         self.refused.get_or_insert(problem);
     }
@@ -163,7 +163,7 @@ impl<'a> Statement<'a> {
     }
 }
 
-impl<'a> Collected<'a> {
+impl<'a> DeviceStatements<'a> {
     /// Adds a statement, unless a newer one about the deployment is there.
     fn add(&mut self, statement: Statement<'a>) {
         let held = self.newest.entry(statement.deployment).or_default();

@@ -428,25 +428,25 @@ fn check_other_person(
     Err(ErrorBody { code: ErrorCode::Forbidden, message })
 }
 
-/// Refuses a decision of the role approver that neither approves a wave nor rejects one, or whose approval would not count. A rejection is a stop while a wave waits for
-/// approval.
+/// Refuses a decision of the role approver unless it approves a wave, or rejects one as a person whose approval counts. A rejection
+/// is a stop while a wave waits for approval.
 fn check_role(
     decide: &Decide,
     waves: &[Wave],
     approvals: &Approvals,
     record: Option<&RolloutRecord>,
 ) -> Result<(), ErrorBody> {
-    let (verb, role) = (decide.request.verb, decide.requested_by.as_ref().and_then(RequestedBy::person_role));
-    let is_verdict = match verb {
-        RolloutVerb::Approve => true,
-        RolloutVerb::Stop => waves.iter().any(|wave| wave.waits_for_approval(record)),
-        _ => false,
-    };
-    if role != Some(Role::Approver.as_str()) {
+    let by = decide.requested_by.as_ref();
+    if by.and_then(RequestedBy::person_role) != Some(Role::Approver.as_str()) {
         return Ok(());
     }
-    if is_verdict {
-        return check_approver(decide.requested_by.as_ref(), approvals);
+    let verb = decide.request.verb;
+    match verb {
+        RolloutVerb::Approve => return Ok(()),
+        RolloutVerb::Stop if waves.iter().any(|wave| wave.waits_for_approval(record)) => {
+            return check_approver(by, approvals);
+        }
+        _ => {}
     }
     let message = format!(
         "the role approver may approve waves, and reject them while they wait for approval; {} needs the role operator",

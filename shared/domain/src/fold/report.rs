@@ -206,7 +206,7 @@ impl Report {
         self.words.as_deref()?.first_attempt_at
     }
 
-    /// Where it comes from, as evidence.
+    /// The source of the report, as evidence.
     pub(super) fn evidence_source(&self) -> EvidenceSource {
         let held = |words: &ReportDetails| EvidenceSource { origin: words.origin, fidelity: words.fidelity };
         self.words.as_deref().map_or_else(EvidenceSource::default, held)

@@ -1,4 +1,5 @@
-//! Tests of the rules: which series are statements, which of them counts, what is refused, and when a request is a whole cluster.
+//! Tests of the rules: which series are statements, which statement counts, which series is refused, and when a request is a whole
+//! cluster.
 
 use muster_proto::prometheus::Label;
 
@@ -23,12 +24,12 @@ fn state(deployment: &str, state: &str, samples: &[(i64, f64)]) -> TimeSeries {
     series(&labels, samples)
 }
 
-fn read_at(timeseries: Vec<TimeSeries>, second: i64) -> ReadSamples {
+fn read_at(timeseries: Vec<TimeSeries>, second: i64) -> RequestSamples {
     read(&WriteRequest { timeseries }, "hub", PERIOD, at(second))
 }
 
 /// The statements as: device, second, whole, groups as deployment and status of the member.
-fn shown(read: &ReadSamples) -> Vec<String> {
+fn shown(read: &RequestSamples) -> Vec<String> {
     let group = |group: &ResourceGroup| {
         let status = group.statuses().next().unwrap();
         format!("{} {}", group.metadata.name, status.status)
@@ -38,7 +39,7 @@ fn shown(read: &ReadSamples) -> Vec<String> {
         let (device, second) = (one.device.as_deref().unwrap_or("-"), one.at.duration_since(at(0)).as_secs());
         format!("{device} {second} {} {}", one.groups.is_whole, groups.join(", "))
     };
-    read.devices.iter().map(line).collect()
+    read.parts.iter().map(line).collect()
 }
 
 #[test]
@@ -57,13 +58,11 @@ fn the_newest_sample_that_is_one_counts() {
 fn a_sample_that_is_older_than_its_period_says_nothing() {
     let one = || vec![state("web", "installed", &[(0, 1.0)])];
     assert_eq!(shown(&read_at(one(), 89)).len(), 1);
-    assert_eq!(read_at(one(), 90), ReadSamples::default());
+    assert_eq!(read_at(one(), 90), RequestSamples::default());
     // A clock that is ahead makes nothing fresh for longer.
-    assert_eq!(read_at(one(), -30).devices[0].at, at(-30));
+    assert_eq!(read_at(one(), -30).parts[0].at, at(-30));
     let ahead = read_at(one(), -31);
-    assert!(
-        ahead.devices.is_empty() && ahead.refused.unwrap().detail.contains("ahead of the gateway's clock")
-    );
+    assert!(ahead.parts.is_empty() && ahead.refused.unwrap().detail.contains("ahead of the gateway's clock"));
 }
 
 #[test]
@@ -86,7 +85,7 @@ fn a_request_is_a_whole_cluster_if_it_has_as_many_deployments() {
         assert_eq!(with(other), ["- 2 false db Current, web Current"]);
     }
     assert_eq!(shown(&read_at(vec![count(0.0, 2)], 3)), ["- 2 true "], "nothing is left of it");
-    assert_eq!(read_at(vec![count(1.0, 2)], 3), ReadSamples::default());
+    assert_eq!(read_at(vec![count(1.0, 2)], 3), RequestSamples::default());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Decisions about rollouts on a stream that loses answers and has another publisher.
 
+mod approvers;
+
 use std::collections::VecDeque;
 
 use muster_contract::canonical::Digest;
@@ -276,52 +278,6 @@ async fn evidence_is_approved_once_recorded_and_where_a_wave_asks_for_it() {
     checked.request.result = Some(muster_contract::rollout::CheckResult::Pass);
     let refused = publisher.announcer.decide(checked).await.unwrap_err();
     assert!(refused.message.contains("no wave canary that has checks"), "{refused:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_person_who_is_not_among_the_approvers_is_refused() {
-    let stream = Stream::default();
-    let publisher = Running::start(&stream);
-    let mut fleet = governed("c1", 2, "v1");
-    for file in fleet.rollouts.values_mut() {
-        let mut rollout = file.rollout.clone();
-        rollout.approvals = serde_json::from_value(serde_json::json!({ "of": ["anna", "UBEN"] })).unwrap();
-        *file = Arc::new(RolloutFile { path: FILE.to_owned(), rollout });
-    }
-    publisher.commit(fleet).await.unwrap();
-    let approve = async |by: Option<(&str, &str)>| {
-        let requested_by =
-            by.map(|(key, name)| muster_contract::RequestedBy::new(key, name, Some("operator")));
-        let decide = Decide { requested_by, ..asked(RolloutVerb::Approve, digest("v1")) };
-        publisher.announcer.decide(decide).await
-    };
-    for by in [Some(("UCARLA", "carla")), Some(("UX", "ben")), None] {
-        let refused = approve(by).await.unwrap_err();
-        assert_eq!(refused.code, ErrorCode::Forbidden, "{by:?}");
-        assert!(refused.message.contains("not among the approvers of this rollout"), "{refused:?}");
-    }
-    assert!(approve(Some(("UANNA", "anna"))).await.unwrap().changed);
-    assert!(approve(Some(("UBEN", "ben"))).await.unwrap().changed, "by the key");
-    let pauses = publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v1"))).await.unwrap();
-    assert!(pauses.changed, "other decisions are not limited");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_approver_approves_and_stops_only_while_a_wave_waits() {
-    let stream = Stream::default();
-    let publisher = with_a_held_change(&stream).await;
-    let decide = async |role: &str, verb| {
-        let requested_by = Some(muster_contract::RequestedBy::new("UBEN", "ben", Some(role)));
-        publisher.announcer.decide(Decide { requested_by, ..asked(verb, digest("v2")) }).await.map(drop)
-    };
-    let refused = decide("approver", RolloutVerb::Pause).await.unwrap_err();
-    assert!(refused.code == ErrorCode::Forbidden && refused.message.contains("pause needs"), "{refused:?}");
-    decide("approver", RolloutVerb::Approve).await.unwrap();
-    decide("approver", RolloutVerb::Stop).await.unwrap();
-    decide("operator", RolloutVerb::Retry).await.unwrap();
-    decide("operator", RolloutVerb::Begin).await.unwrap();
-    assert_eq!(decide("approver", RolloutVerb::Stop).await.unwrap_err().code, ErrorCode::Forbidden);
-    decide("operator", RolloutVerb::Stop).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
