@@ -57,7 +57,7 @@ kubernetes: ## build Debian's Kubernetes API server once (8 minutes, into ~/.cac
 laws: ## properties of the pure cores and both simulations with more cases than in a test (LAWS_CASES=10000 LAWS_SEEDS=5000)
 	@status=0; \
 	PROPTEST_CASES='$(LAWS_CASES)' $(CARGO) test --locked --no-fail-fast --package muster-domain --package muster-contract \
-		--package muster-publisher --lib --test 'fold_*' || status=1; \
+		--package muster-publisher --lib --test fold || status=1; \
 	SIM_SEEDS='$(LAWS_SEEDS)' $(CARGO) test --locked --no-fail-fast --package muster-tests --test sim --test sim_rollouts \
 		-- honest_ under_every_fault || status=1; \
 	exit $$status
@@ -65,7 +65,7 @@ laws: ## properties of the pure cores and both simulations with more cases than 
 schemas: ## rewrite what the code determines: schemas/, its vectors and recorded refusals, OpenAPI, included files; read `git diff` then
 	@.ci/fetch-nats-server >&2
 	@$(CARGO) build --locked --workspace --bins >&2
-	@UPDATE_SCHEMAS=1 $(CARGO) test --locked --package muster-domain --test fold_vectors
+	@UPDATE_SCHEMAS=1 $(CARGO) test --locked --package muster-domain --test fold vectors
 	@UPDATE_SCHEMAS=1 $(CARGO) test --locked --package muster-identity --lib tokens_have_not_changed
 	@UPDATE_SCHEMAS=1 $(CARGO) test --locked --package muster-tests --test schemas_fresh --test schemas_examples
 	@UPDATE_SCHEMAS=1 $(CARGO) test --locked --package muster-tests --test gateway the_openapi_files

@@ -4,7 +4,11 @@
 
 use std::process::Command;
 
+use bytes::Bytes;
+use muster_bus::Outgoing;
 use muster_contract::DeviceKey;
+use muster_contract::rollout::{RolloutDecision, RolloutDecisions};
+use muster_contract::subjects::{self, stream};
 use muster_simulator::child::Spec;
 use serde_json::Value;
 
@@ -35,6 +39,21 @@ pub async fn release(system: &System, text: &str) -> String {
     system.repository.commit("a release").await.unwrap();
     let head = Command::new("git").current_dir(system.repository.dir()).args(["rev-parse", "HEAD"]).output();
     String::from_utf8(head.unwrap().stdout).unwrap().trim().to_owned()
+}
+
+/// Changes the recorded decisions about `web` behind the publisher's back.
+///
+/// # Panics
+/// None is recorded, or it cannot be published.
+pub async fn tamper(system: &System, change: impl Fn(&mut RolloutDecision)) {
+    let subject = subjects::rollout(&"web".parse().unwrap(), ROLLOUT_FILE);
+    let last = system.bus.last(stream::DOWNLINK, &subject).await.unwrap().unwrap();
+    let mut decisions: RolloutDecisions = muster_contract::decode::parse(&last.payload).unwrap();
+    for record in &mut decisions.rollouts {
+        record.decisions.iter_mut().for_each(&change);
+    }
+    let payload = Bytes::from(serde_json::to_vec(&decisions).unwrap());
+    system.bus.publish(Outgoing::new(subject, payload)).await.unwrap();
 }
 
 /// Starts a planner that looks five times a second, and keeps its checkpoint in the system's folder.

@@ -3,11 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use bytes::Bytes;
-use muster_bus::Outgoing;
-use muster_contract::rollout::{RolloutDecision, RolloutDecisions, RolloutVerb};
-use muster_contract::subjects::{self, stream};
-use muster_tests::rollouts::{ROLLOUT_FILE, governed, json, muster, release, says, start_planner};
+use muster_contract::rollout::RolloutVerb;
+use muster_tests::rollouts::{ROLLOUT_FILE, governed, json, muster, release, says, start_planner, tamper};
 use muster_tests::story::sleeper;
 use muster_tests::system::{PUBLISHER, ROLLUP, System, agent_name};
 use muster_tests::watching::Watch;
@@ -20,18 +17,6 @@ waves:
   - {name: canary, devices: [plant7/press-1]}
   - {name: second, devices: [plant7/press-2]}
 ";
-
-/// Changes the recorded decisions about `web` behind the publisher's back.
-async fn tamper(system: &System, change: impl Fn(&mut RolloutDecision)) {
-    let subject = subjects::rollout(&"web".parse().unwrap(), ROLLOUT_FILE);
-    let last = system.bus.last(stream::DOWNLINK, &subject).await.unwrap().unwrap();
-    let mut decisions: RolloutDecisions = muster_contract::decode::parse(&last.payload).unwrap();
-    for record in &mut decisions.rollouts {
-        record.decisions.iter_mut().for_each(&change);
-    }
-    let payload = Bytes::from(serde_json::to_vec(&decisions).unwrap());
-    system.bus.publish(Outgoing::new(subject, payload)).await.unwrap();
-}
 
 async fn finished(system: &System) {
     says(system, &["rollout", "history", "web"], "has succeeded").await;

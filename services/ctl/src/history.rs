@@ -1,14 +1,12 @@
 //! `muster diff`, `muster changes`, `muster verify`, and points of the past. Waits while the hub rebuilds a point.
 
-use std::time::Duration;
-
+use muster_client::history::ask_until_ready;
 use muster_contract::SiteId;
 use muster_contract::changes::{ChangesAnswer, ChangesQuery};
 use muster_contract::history::{DiffAnswer, DiffQuery, MomentAnswer, Point, VerifyAnswer};
-use muster_contract::query::{ErrorCode, PAGE_MAX, Query};
+use muster_contract::query::{PAGE_MAX, Query};
 use serde::Serialize;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
 use crate::ask::{AskError, PAGES_MAX, understood};
 use crate::config::{ChangesArgs, DiffArgs, PointArgs};
@@ -17,11 +15,7 @@ use crate::names::ShownNames;
 use crate::render;
 use crate::session::Session;
 use crate::suggestions::with_near_deployments;
-
-/// How long a rebuild is waited for.
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
-/// Time between two questions how far it is; each of them waits at the service, too.
-pub(crate) const ASK_EVERY: Duration = Duration::from_millis(200);
+use crate::terminal::Terminal;
 
 /// The point in time of a command, once the service has rebuilt it; none for the present. It then fixes the point, so that every
 /// page is of the same one. A federation, which has no past, names the hub of the site.
@@ -146,24 +140,14 @@ pub(crate) async fn patiently<T: Serialize>(
     what: &'static str,
     question: &T,
 ) -> Result<Value, AskError> {
-    let (deadline, mut shown) = (Instant::now() + PATIENCE, String::new());
-    loop {
-        let error = match session.hub.history(what, question).await {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
-        match &error {
-            AskError::Refused(body)
-                if matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests)
-                    && Instant::now() < deadline =>
-            {
-                if session.terminal.is_interactive() && shown != body.message {
-                    shown.clone_from(&body.message);
-                    session.terminal.print_note(&format!("muster: {shown}\n"));
-                }
-            }
-            _ => return Err(error),
+    ask_until_ready(&session.hub, what, question, &mut progress(session.terminal)).await
+}
+
+/// Prints the progress of a rebuild for a person who looks at the output as it comes.
+pub(crate) fn progress(terminal: &mut Terminal) -> impl FnMut(&str) + Send {
+    move |message| {
+        if terminal.is_interactive() {
+            terminal.print_note(&format!("muster: {message}\n"));
         }
-        sleep(ASK_EVERY).await;
     }
 }

@@ -5,7 +5,6 @@
 
 pub mod approvals;
 mod gather;
-mod past;
 mod point_in_time;
 mod screen;
 mod verify;
@@ -31,12 +30,10 @@ use crate::session::Session;
 use self::gather::{governed, rollouts, ungoverned};
 
 pub use self::approvals::{ApprovalEvent, ApprovalEventKind};
-pub(crate) use self::point_in_time::RolloutsThen;
-pub use self::verify::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult};
 pub use muster_client::rollout::{
     ApprovalRequest, BlockingRule, Decided, DeviceGroup, HeldChanges, Predicate, Previewed,
-    RolloutOperations, RolloutSnapshot, RolloutWhy, RolloutsFrame, StepTaken, WaveBar, held_changes,
-    rollouts_at, targets,
+    RolloutOperations, RolloutSnapshot, RolloutWhy, RolloutsFrame, RolloutsThen, StepTaken, Verification,
+    VerifiedDecision, VerifiedRollout, VerifyResult, WaveBar, held_changes, rollouts_at, targets,
 };
 
 /// The decisions about the rollouts of a deployment.

@@ -48,6 +48,7 @@ pub(crate) struct People {
     side: Arc<SideCache>,
     answers: Arc<Answers>,
     audits: Arc<Semaphore>,
+    past_reads: Arc<Semaphore>,
     gathers: Arc<Semaphore>,
     topics: Arc<Topics>,
     stop: CancellationToken,
@@ -69,7 +70,9 @@ impl People {
         stop: CancellationToken,
     ) -> Self {
         let hosts = Arc::new(Hosts::new(public_host));
-        let (audits, gathers) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(GATHERS_MAX)));
+        let one_at_a_time = || Arc::new(Semaphore::new(1));
+        let (audits, past_reads) = (one_at_a_time(), one_at_a_time());
+        let gathers = Arc::new(Semaphore::new(GATHERS_MAX));
         let (side, answers, topics) = (Arc::default(), Arc::default(), Arc::default());
         let (login, is_secure) = (None, false);
         Self {
@@ -80,6 +83,7 @@ impl People {
             side,
             answers,
             audits,
+            past_reads,
             gathers,
             topics,
             stop,

@@ -1,14 +1,15 @@
 //! Requests to the services of a hub, as the command line and the gateway make them for people.
 //!
-//! [`ask`] sends a request and reads its answer; [`rollout`], [`quarantine`], [`audit`] and [`status`] make the requests that one
-//! question of a person takes, [`packages`] lists packages, [`webhooks`] lists and removes webhooks. [`revision`] finds an older
-//! revision of a deployment, [`emco`] gives a status EMCO's shape, and
-//! [`time`] reads the times that people write.
+//! [`ask`] sends a request and reads its answer, [`history`] repeats one about LEDGER's past until the point is rebuilt;
+//! [`rollout`], [`quarantine`], [`audit`] and [`status`] make the requests that one question of a person takes, [`packages`]
+//! lists packages, [`webhooks`] lists and removes webhooks. [`revision`] finds an older revision of a deployment, [`emco`] gives
+//! a status EMCO's shape, and [`time`] reads the times that people write.
 //! The crate holds no state of the fleet.
 
 pub mod ask;
 pub mod audit;
 pub mod emco;
+pub mod history;
 pub mod packages;
 pub mod quarantine;
 pub mod revision;

@@ -1,4 +1,5 @@
-//! Rollouts for a person: what waits for a release, how far each wave is, decisions, and the next step.
+//! Rollouts for a person: what waits for a release, how far each wave is and was, decisions and whether they follow from their
+//! evidence, and the next step.
 //!
 //! It holds no state. The publisher knows the content of each device, the query service the evidence about it, and
 //! [`muster_domain::rollout`] decides; so a request that is interrupted, or made twice, releases nothing twice.
@@ -8,7 +9,10 @@ mod decide;
 mod explain;
 mod gather;
 mod operations;
+mod past;
+mod point_in_time;
 mod snapshot;
+mod verify;
 
 use std::collections::BTreeMap;
 
@@ -27,7 +31,9 @@ pub use gather::{
     Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by, version,
 };
 pub use operations::{RolloutOperations, operations, operations_listed};
+pub use point_in_time::{RolloutsThen, UnknownThen, rollouts_then};
 pub use snapshot::{RolloutSnapshot, RolloutWord, RolloutsFrame, WaveBar};
+pub use verify::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult, verify};
 
 /// A rollout, with what is known of its course.
 #[derive(Debug, Serialize)]

@@ -1,10 +1,16 @@
-//! Decisions about rollouts from a page and from a program, on a version of them and once for each key, and their events.
-
-use muster_contract::view::Verdict;
-use muster_tests::story::{self, sleeper};
-use muster_tests::system::System;
+//! Decisions about rollouts from a page and from a program, on a version of them and once for each key, their events, and their
+//! past.
 
 use std::net::SocketAddr;
+
+use muster_contract::Timestamp;
+use muster_contract::view::Verdict;
+use muster_tests::rollouts::{json, tamper};
+use muster_tests::story::{self, sleeper};
+use muster_tests::system::{PUBLISHER, System};
+use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
 use super::client::{Answer, get, post, post_from};
 use super::events::Events;
@@ -167,9 +173,82 @@ async fn events_of_rollouts_and_approvals_follow_decisions() {
     assert_eq!((rejected.status, &rejected.json()[0]["verb"]), (200, &"stop".into()), "{rejected:?}");
     assert!(history(&system).await.contains("wave pair is rejected: not this week"));
     assert_eq!(approvals.next_of("change").await.data, serde_json::json!([]), "nothing waits any more");
-    system.kill(muster_tests::system::PUBLISHER).await;
+    system.kill(PUBLISHER).await;
     let stale = approvals.next_of("stale").await;
     assert!(stale.data["cause"].as_str().unwrap().contains("muster-publisher"), "{stale:?}");
-    system.start_again(muster_tests::system::PUBLISHER);
+    system.start_again(PUBLISHER);
     assert_eq!(approvals.next_of("change").await.data, serde_json::json!([]), "it is current again");
+}
+
+/// The answer at an address below `/rollouts`, which is the JSON of a command; the exit code of the command, and the answer.
+async fn same(system: &System, addr: SocketAddr, path: &str, words: &[&str]) -> (i32, Value) {
+    let answer = get(addr, &format!("/api/v1/rollouts/{path}")).await.unwrap();
+    let (code, shown) = json(system, words).await;
+    assert_eq!(answer.status, 200, "{path}: {answer:?}");
+    assert_eq!(answer.json(), shown, "{path}");
+    assert_eq!(answer.header("etag"), None, "the past is no version for If-Match");
+    (code, shown)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verified_decisions_and_past_rollouts_are_those_of_the_command() {
+    let (system, addr) = held().await;
+    let (verify, show) = (["rollout", "verify", "web"], ["rollout", "show", "web", "--at"]);
+    assert_eq!(decide(addr, "pause", &[], "").await.status, 200);
+    let paused_at = Timestamp::now().to_string();
+    let (code, found) = same(&system, addr, "web/verify", &verify).await;
+    assert_eq!((code, &found["withoutEvidence"]), (2, &1.into()), "a person's decision: {found:#}");
+
+    assert_eq!(decide(addr, "resume", &[], "").await.status, 200);
+    assert_eq!(decide(addr, "next", &[], "").await.status, 200);
+    let begun_at = Timestamp::now().to_string();
+    let (code, found) = same(&system, addr, "web/verify", &verify).await;
+    let decision = &found["rollouts"][0]["decisions"][0];
+    assert_eq!((code, &decision["verb"], &decision["result"]), (0, &"begin".into(), &"same".into()));
+    for (at, list) in [(&paused_at, "unknown"), (&begun_at, "rollouts")] {
+        let (code, found) = same(&system, addr, &format!("web?at={at}"), &[&show[..], &[at]].concat()).await;
+        assert_eq!((code, found[list].as_array().map(Vec::len)), (0, Some(1)), "{found:#}");
+    }
+
+    tamper(&system, |decision| {
+        decision.evidence.iter_mut().for_each(|evidence| evidence.confirmed += 7);
+    })
+    .await;
+    let (code, found) = same(&system, addr, "web/verify", &verify).await;
+    assert_eq!((code, &found["different"]), (1, &1.into()), "{found:#}");
+    for (path, status, words) in [
+        ("nosuch/verify", 404, "no rollout.yaml governs"),
+        ("nosuch?at=1s", 404, "no rollout.yaml governs"),
+        ("web?at=later", 400, "at: 'later' must be a time"),
+        ("web?at=2999-01-01T00:00:00Z", 400, "in the future"),
+        ("web/verify?at=1s", 400, "unknown parameter"),
+    ] {
+        let refused = get(addr, &format!("/api/v1/rollouts/{path}")).await.unwrap();
+        assert!(refused.status == status && refused.body.contains(words), "{path}: {refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_answer_about_the_past_of_rollouts_is_made_at_a_time() {
+    let (mut system, addr) = held().await;
+    system.freeze(PUBLISHER);
+    let refused = async || {
+        let mut first = TcpStream::connect(addr).await.map_err(|error| error.to_string())?;
+        let request = format!("GET /api/v1/rollouts/web/verify HTTP/1.1\r\nHost: {addr}\r\n\r\n");
+        first.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+        match get(addr, "/api/v1/rollouts/web?at=1s").await {
+            Ok(second) if second.status == 429 => Ok(second),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    let second = system.eventually("a second answer is refused", refused).await;
+    assert_eq!(second.json()["retryable"], true, "{second:?}");
+    assert!(second.header("retry-after").is_some(), "{second:?}");
+    system.thaw(PUBLISHER);
+    // The first client has gone away, so its request holds nothing any more.
+    let verified = async || match get(addr, "/api/v1/rollouts/web/verify").await {
+        Ok(answer) if answer.status == 200 => Ok(()),
+        other => Err(format!("{other:?}")),
+    };
+    system.eventually("the decisions are verified", verified).await;
 }

@@ -72,8 +72,10 @@ async fn the_walk_through_of_rest_runs_with_curl_alone() {
     let own = ["--site", "plant7", "--device", "press-4", "--data-dir", &data, "--runtime", "simulated"];
     stage.spawn_with(&creds, "muster-agent", &[&own[..], &["--heartbeat", "1s"]].concat());
     let token = stage.token(&stage.hub.creds(Role::Operator)).unwrap();
-    let ready = async || ask(stage.addr, "GET", "/api/v1/plans", &token).await.status;
-    until("the planner answers", ready, |status| *status == 200).await;
+    for path in ["/api/v1/plans", "/api/v1/fleet"] {
+        let ready = async || ask(stage.addr, "GET", path, &token).await.status;
+        until("the planner and the rollup answer", ready, |status| *status == 200).await;
+    }
     let bus =
         soon("a connection", Bus::connect(stage.hub.device_config(&key), &CancellationToken::new())).await;
     let report = Outgoing::new("muster.report.plant7.press-4", b"no report".to_vec());

@@ -146,7 +146,7 @@ const EXCUSED: [(&str, &str, &str); 18] = [
     ("shared/service/src/fair.rs", "Shares", QUOTA),
     ("shared/service/src/fair/tests.rs", "Share", QUOTA),
     ("shared/service/src/fair/tests.rs", "Shares", QUOTA),
-    ("shared/domain/tests/fleets/mod.rs", "Life", "the life of a simulated device"),
+    ("shared/domain/tests/fold/fleets/mod.rs", "Life", "the life of a simulated device"),
     ("shared/bus/src/permits.rs", "Share", QUOTA),
     ("shared/bus/src/serve.rs", "Shares", QUOTA),
 ];

@@ -1,92 +1,14 @@
-//! `muster rollout verify`: recomputes each recorded decision that rests on evidence, from LEDGER at its sequence and the waves
-//! of its commit. A decision whose past cannot be read any more is never counted as right.
+//! `muster rollout verify`: shows each recorded decision that rests on evidence as it is recomputed, and judges all of them by the
+//! exit code.
 
-use std::time::Duration;
-
-use muster_client::rollout::targets;
-use muster_contract::canonical::Digest;
-use muster_contract::rollout::{GateEvidence, RolloutRecord, RolloutVerb};
-use muster_contract::{DeploymentId, RequestedBy, Timestamp, WaveName};
-use muster_domain::rollout::{NotRecomputable, Recomputed, recomputable, recompute, rests_on_evidence};
-use serde::Serialize;
+use muster_client::rollout::verify;
+use muster_contract::DeploymentId;
 
 use super::gather::ungoverned;
-use super::past::Past;
 use crate::error::{CtlError, settled};
+use crate::history::progress;
 use crate::render;
 use crate::session::Session;
-
-/// LEDGER's fact at a decision's sequence is at most this much later than the decision, by the clocks of two machines.
-const FACT_WITHIN: Duration = Duration::from_secs(5 * 60);
-
-/// The recorded decisions about the rollouts of a deployment, recomputed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Verification {
-    /// The deployment.
-    pub deployment: DeploymentId,
-    /// Decisions that recompute to themselves.
-    pub same: u64,
-    /// Decisions that do not.
-    pub different: u64,
-    /// Decisions that cannot be recomputed.
-    pub unverifiable: u64,
-    /// Decisions that rest on no evidence: those of persons, and `supersede`.
-    pub without_evidence: u64,
-    /// The rollouts, the one that was decided about last at the end.
-    pub rollouts: Vec<VerifiedRollout>,
-}
-
-/// The decisions about one rollout.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VerifiedRollout {
-    /// The content.
-    pub digest: Digest,
-    /// Path of the `rollout.yaml`.
-    pub rollout: String,
-    /// Its decisions that rest on evidence, oldest first.
-    pub decisions: Vec<VerifiedDecision>,
-}
-
-/// A decision, as recorded and as recomputed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VerifiedDecision {
-    /// The decision.
-    pub verb: RolloutVerb,
-    /// The wave that it is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wave: Option<WaveName>,
-    /// Time of the decision.
-    pub at: Timestamp,
-    /// The requester.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requested_by: Option<RequestedBy>,
-    /// The recorded counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub recorded: Option<GateEvidence>,
-    /// The result.
-    pub result: VerifyResult,
-    /// The counts that LEDGER gives.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub recomputed: Option<GateEvidence>,
-    /// Why it is not the same.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// Whether a decision recomputes to itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum VerifyResult {
-    /// The counts are the same, and the rules lead to the decision.
-    Same,
-    /// The counts are different, or the rules do not lead to the decision.
-    Different,
-    /// LEDGER or Git no longer says enough, or the record never did.
-    Unverifiable,
-}
 
 /// Verifies the decisions about the rollouts of a deployment; true if each recomputes to itself.
 ///
@@ -94,29 +16,8 @@ pub enum VerifyResult {
 /// A service does not answer, no rollout governs the deployment, or nothing can be said: a decision cannot be recomputed, or
 /// there is none.
 pub(super) async fn run(session: &mut Session<'_>, id: DeploymentId) -> Result<bool, CtlError> {
-    let answer = targets(&session.hub, &id).await?;
-    if answer.targets.is_empty() && answer.decisions.is_empty() {
-        return Err(ungoverned(session, &id).await);
-    }
-    let mut past = Past::new(id.clone());
-    let mut whole = Verification {
-        deployment: id,
-        same: 0,
-        different: 0,
-        unverifiable: 0,
-        without_evidence: 0,
-        rollouts: Vec::new(),
-    };
-    for record in answer.decisions {
-        let mut decisions = Vec::new();
-        for at in 0..record.decisions.len() {
-            match verified(session, &mut past, &whole.deployment, &record, at).await? {
-                Some(decision) => decisions.push(decision),
-                None => whole.without_evidence += 1,
-            }
-        }
-        whole.add(VerifiedRollout { digest: record.digest, rollout: record.rollout, decisions });
-    }
+    let found = verify(&session.hub, &id, &mut progress(session.terminal)).await?;
+    let Some(whole) = found else { return Err(ungoverned(session, &id).await) };
     let frame = session.frame();
     settled(session.show_own(&whole, |whole, _| render::rollout::verification(whole, frame)))?;
     match (whole.different, whole.unverifiable, whole.same) {
@@ -128,78 +29,4 @@ pub(super) async fn run(session: &mut Session<'_>, id: DeploymentId) -> Result<b
         ))),
         _ => Ok(false),
     }
-}
-
-impl Verification {
-    fn add(&mut self, rollout: VerifiedRollout) {
-        let count =
-            |result| rollout.decisions.iter().filter(|decision| decision.result == result).count() as u64;
-        self.same += count(VerifyResult::Same);
-        self.different += count(VerifyResult::Different);
-        self.unverifiable += count(VerifyResult::Unverifiable);
-        self.rollouts.push(rollout);
-    }
-}
-
-/// A decision recomputed; `None` if it is a person's, which rests on no evidence.
-async fn verified(
-    session: &mut Session<'_>,
-    past: &mut Past,
-    id: &DeploymentId,
-    record: &RolloutRecord,
-    at: usize,
-) -> Result<Option<VerifiedDecision>, CtlError> {
-    let decision = &record.decisions[at];
-    if !rests_on_evidence(decision) {
-        return Ok(None);
-    }
-    let mut found = VerifiedDecision {
-        verb: decision.verb,
-        wave: decision.wave.clone(),
-        at: decision.at,
-        requested_by: decision.requested_by.clone(),
-        recorded: decision.evidence.clone(),
-        result: VerifyResult::Unverifiable,
-        recomputed: None,
-        reason: None,
-    };
-    match recomputed(session, past, id, record, at).await? {
-        Err(reason) => found.reason = Some(reason),
-        Ok(Recomputed { counts, contradiction }) => {
-            let is_same = decision.evidence.as_ref() == Some(&counts) && contradiction.is_none();
-            found.result = if is_same { VerifyResult::Same } else { VerifyResult::Different };
-            (found.recomputed, found.reason) = (Some(counts), contradiction);
-        }
-    }
-    Ok(Some(found))
-}
-
-/// The recomputed counts, or why there are none.
-async fn recomputed(
-    session: &mut Session<'_>,
-    past: &mut Past,
-    id: &DeploymentId,
-    record: &RolloutRecord,
-    at: usize,
-) -> Result<Result<Recomputed, String>, CtlError> {
-    let decision = &record.decisions[at];
-    let (evidence, revision, _) = match recomputable(decision) {
-        Ok(named) => named,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    let commit = match past.commit(session, revision).await? {
-        Ok(commit) => commit.clone(),
-        Err(reason) => return Ok(Err(reason.clone())),
-    };
-    let moment = match past.moment(session, evidence.ledger_seq).await? {
-        Ok(moment) => moment,
-        Err(reason) => return Ok(Err(reason.clone())),
-    };
-    if moment.at.duration_since(decision.at) > FACT_WITHIN.try_into().unwrap_or_default() {
-        return Ok(Err(format!(
-            "LEDGER {} is of {}, later than the decision: LEDGER was replaced since",
-            evidence.ledger_seq, moment.at
-        )));
-    }
-    Ok(recompute(id, record, at, &commit, &moment.lines).map_err(|error: NotRecomputable| error.to_string()))
 }

@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-#[path = "../../../../shared/domain/tests/fleets/mod.rs"]
+#[path = "../../../../shared/domain/tests/fold/fleets/mod.rs"]
 mod fleets;
 mod hubs;
 mod large;
-#[path = "../../../../shared/domain/tests/ledger/mod.rs"]
+#[path = "../../../../shared/domain/tests/fold/ledger/mod.rs"]
 mod ledger;
 mod names;
 mod why;

@@ -3,6 +3,7 @@
 use axum::extract::Extension;
 use axum::routing::get;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 
@@ -15,14 +16,15 @@ fn limits() -> Limits {
 }
 
 async fn serving(limits: Limits) -> (SocketAddr, ListenerMetrics, CancellationToken) {
+    let peer = async |Extension(peer): Extension<Peer>| format!("{} certificates", peer.certificates.len());
+    serving_router(limits, Router::new().route("/", get(peer))).await
+}
+
+async fn serving_router(limits: Limits, router: Router) -> (SocketAddr, ListenerMetrics, CancellationToken) {
     let (metrics, stop) = (ListenerMetrics::default(), CancellationToken::new());
     let addr = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = Listener::bind(addr, None, limits, metrics.clone()).await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let router = Router::new().route(
-        "/",
-        get(async |Extension(peer): Extension<Peer>| format!("{} certificates", peer.certificates.len())),
-    );
     tokio::spawn(listener.serve(router, stop.clone()));
     (addr, metrics, stop)
 }
@@ -79,4 +81,24 @@ async fn an_old_connection_takes_no_further_request() {
     let (addr, ..) = serving(young).await;
     let mut stream = TcpStream::connect(addr).await.unwrap();
     assert_eq!(until_closed(&mut stream).await, "");
+}
+
+#[tokio::test]
+async fn a_request_under_way_ends_when_its_client_goes_away() {
+    let (events, mut seen) = unbounded_channel();
+    let handler = move || {
+        let events = events.clone();
+        async move {
+            let _ = events.send("begun");
+            let _guard = OnDrop(|| _ = events.send("ended"));
+            std::future::pending::<()>().await;
+        }
+    };
+    let patient = Limits { header: PATIENCE * 2, ..limits() };
+    let (addr, ..) = serving_router(patient, Router::new().route("/", get(handler))).await;
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(REQUEST).await.unwrap();
+    assert_eq!(timeout(PATIENCE, seen.recv()).await.unwrap(), Some("begun"));
+    drop(stream);
+    assert_eq!(timeout(PATIENCE, seen.recv()).await.unwrap(), Some("ended"));
 }

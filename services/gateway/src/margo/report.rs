@@ -46,7 +46,7 @@ impl Devices {
             let is_changed = is_learnt || current.unreachable != was_unreachable;
             Ok(((admitted, is_first), is_to_store || is_changed))
         };
-        let (admitted, is_first) = self.store.update(device, now, admit).await?;
+        let ((admitted, is_first), loaded) = self.store.update_loaded(device, now, None, admit).await?;
         let delivered = if is_first { Delivered::First } else { Delivered::Later };
         let Admission::Publish { open, epoch, head, .. } = admitted else { return Ok(delivered) };
         let numbered = Numbered { open, epoch, head };
@@ -57,7 +57,7 @@ impl Devices {
             let is_confirmed = record::confirm(current, epoch, done);
             Ok((is_confirmed, is_confirmed))
         };
-        if self.store.update(device, now, confirm).await? {
+        if self.store.update_loaded(device, now, Some(loaded), confirm).await?.0 {
             Ok(delivered)
         } else {
             Err(problems::unavailable("a newer report has superseded this one; send the state again"))

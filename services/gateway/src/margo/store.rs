@@ -25,8 +25,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(10);
 /// Most doublings of the delay.
 const RETRY_DOUBLINGS_MAX: u32 = 3;
 
-/// A record and the receipt of its device.
-struct LoadedRecord {
+/// A record as the bucket holds it, and the receipt of its device.
+#[derive(Debug)]
+pub(crate) struct LoadedRecord {
     record: HttpDevice,
     receipt: Option<Receipt>,
     revision: u64,
@@ -89,16 +90,34 @@ impl Store {
         &self,
         key: &DeviceKey,
         now: Timestamp,
-        mut change: impl FnMut(&mut HttpDevice, Option<&Receipt>) -> Result<(T, bool), Problem>,
+        change: impl FnMut(&mut HttpDevice, Option<&Receipt>) -> Result<(T, bool), Problem>,
     ) -> Result<T, Problem> {
+        self.update_loaded(key, now, None, change).await.map(|(result, _)| result)
+    }
+
+    /// Like [`Store::update`] with the record that an earlier update returned: it is read again only after a conflict. Returns the
+    /// record as it is now.
+    ///
+    /// # Errors
+    /// Those of [`Store::update`].
+    pub(crate) async fn update_loaded<T>(
+        &self,
+        key: &DeviceKey,
+        now: Timestamp,
+        mut loaded: Option<LoadedRecord>,
+        mut change: impl FnMut(&mut HttpDevice, Option<&Receipt>) -> Result<(T, bool), Problem>,
+    ) -> Result<(T, LoadedRecord), Problem> {
         for attempt in 0..ATTEMPTS_MAX {
-            let mut found = self.record(key, now).await?;
+            let mut found = match loaded.take() {
+                Some(loaded) => loaded,
+                None => self.record(key, now).await?,
+            };
             let (result, is_to_store) = change(&mut found.record, found.receipt.as_ref())?;
             if !is_to_store && !found.is_new {
-                return Ok(result);
+                return Ok((result, found));
             }
             match self.store(key, &found.record, found.revision).await {
-                Ok(()) => return Ok(result),
+                Ok(revision) => return Ok((result, LoadedRecord { revision, is_new: false, ..found })),
                 Err(error) if error.kind == PublishErrorKind::Conflict => sleep(delay(attempt)).await,
                 Err(error) => return Err(refused(&error)),
             }
@@ -130,7 +149,8 @@ impl Store {
         }
     }
 
-    async fn store(&self, key: &DeviceKey, record: &HttpDevice, revision: u64) -> Result<(), PublishError> {
+    /// Stores a record in place of the one with a revision; returns its own revision.
+    async fn store(&self, key: &DeviceKey, record: &HttpDevice, revision: u64) -> Result<u64, PublishError> {
         // Cannot fail: an object of texts and numbers.
         let document = serde_json::to_vec(record).unwrap_or_default();
         let message = Outgoing {
@@ -138,7 +158,7 @@ impl Store {
             expected_last_subject_sequence: Some(revision),
             ..Outgoing::new(device_subject(key), document)
         };
-        self.bus.publish(message).await.map(drop)
+        self.bus.publish(message).await.map(|stored| stored.sequence)
     }
 
     /// Publishes a report and waits until UPLINK has it.

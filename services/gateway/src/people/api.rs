@@ -43,7 +43,7 @@ use serde_json::{Map, Value, json};
 use self::change::ChangeMethod;
 use self::changes::CHANGES;
 use self::cursor::Cursor;
-use self::params::{Values, moment};
+use self::params::Values;
 use self::routes::{ROUTES, Route, Source};
 use super::People;
 use crate::problem::Problem;
@@ -127,7 +127,7 @@ async fn read(
             let list = quarantine::list(&people.hub, &selection(&values, now)?, limit, settled).await?;
             Ok(document(StatusCode::OK, &list))
         }
-        Source::Rollouts(source) => rollouts::read(&people.hub, source, &names, now).await,
+        Source::Rollouts(source) => rollouts::read(&people, source, &values, &names, now).await,
     }
 }
 
@@ -243,15 +243,11 @@ pub(crate) fn selection(values: &Values, now: Timestamp) -> Result<Selection, Pr
         let names = RejectionCode::ALL.map(RejectionCode::as_str);
         known.ok_or_else(|| Problem::field("code", format!("must be one of {}", names.join(", "))))
     });
-    let time = |name: &str| {
-        let refuse = |text: &str| Problem::field(name, format!("'{text}' is no time"));
-        values.get(name).map(|text| moment(text, now).ok_or_else(|| refuse(text))).transpose()
-    };
     Ok(Selection {
         device: device.transpose()?,
         code: code.transpose()?,
-        since: time("since")?,
-        until: time("until")?,
+        since: values.time("since", now)?,
+        until: values.time("until", now)?,
     })
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
 use muster_contract::query::{GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus};
-use muster_contract::rollout::{HeldChange, OpenRollout, Rollout, TargetsAnswer, TargetsQuery};
+use muster_contract::rollout::{
+    HeldChange, OpenRollout, Rollout, RolloutRecord, TargetsAnswer, TargetsQuery,
+};
 use muster_contract::status::StatusQuery;
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{Lines, RolloutProgress, progress};
@@ -153,6 +155,18 @@ pub async fn targets_by(
         }
     }
     Err(AskError::Endless { what: "targets" })
+}
+
+/// The recorded decisions about the rollouts of a deployment; `None` if no rollout governs it.
+///
+/// # Errors
+/// As [`targets`].
+pub(super) async fn recorded_decisions(
+    hub: &Hub,
+    id: &DeploymentId,
+) -> Result<Option<Vec<RolloutRecord>>, AskError> {
+    let TargetsAnswer { targets, decisions, .. } = targets(hub, id).await?;
+    Ok((!targets.is_empty() || !decisions.is_empty()).then_some(decisions))
 }
 
 /// The line of each device of a deployment; none before LEDGER knows of the deployment.

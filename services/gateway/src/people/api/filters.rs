@@ -9,6 +9,12 @@ pub(crate) const WHEN: &[Param] = &[
     param("eventTime", Kind::Time, "The state at this time by the devices' clocks, as known now"),
     Param { name: "about", field: "eventTime", kind: Kind::Time, about: "Former name of eventTime" },
 ];
+/// The time of rollouts.
+pub(crate) const STOOD_AT: &[Param] = &[param(
+    "at",
+    Kind::Time,
+    "As they stood at this time: by the decisions up to then, and what LEDGER held",
+)];
 /// The part of a list.
 pub(crate) const PAGES: &[Param] = &[
     param("limit", Kind::Number, "Most rows of an answer, from 1 to 1000"),

@@ -109,6 +109,18 @@ impl Values {
         self.given.iter().filter(move |(param, _)| param.name == name).map(|(_, value)| value.as_str())
     }
 
+    /// The time of the past that a parameter names.
+    ///
+    /// # Errors
+    /// The value is no time.
+    pub(crate) fn time(&self, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
+        let read = |text: &str| {
+            let time = time_at(text, now, Side::Past);
+            time.map_err(|rule| Problem::field(name, format!("'{text}' {rule}")))
+        };
+        self.get(name).map(read).transpose()
+    }
+
     /// The parameters that say what is asked, not how much of it.
     pub(crate) fn meaning(&self) -> Map<String, Value> {
         let mut meaning: Map<String, Value> = Map::new();
@@ -168,11 +180,6 @@ fn read(param: &Param, value: &str, now: Timestamp) -> Result<Value, Problem> {
             }
         },
     }
-}
-
-/// Reads a time of the past.
-pub(crate) fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
-    time_at(text, now, Side::Past).ok()
 }
 
 fn unknown(name: &str, known: &[Param]) -> Problem {

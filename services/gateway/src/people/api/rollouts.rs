@@ -1,31 +1,45 @@
 //! Reads about rollouts: each takes several requests, and [`muster_client::rollout`] makes them.
+//!
+//! Reads of the past are bounded in number and time: the query service rebuilds one point at a time, and the publisher reads one
+//! earlier commit at a time. They run within the request, so they end when its client goes away.
 
 use std::iter;
+use std::time::Duration;
 
 use axum::http::header::ETAG;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use muster_client::ask::{AskError, Hub};
 use muster_client::rollout::{
-    explain, gathered, held_changes, operations, previewed, read_approvals, rollouts_at, targets, version,
+    explain, gathered, held_changes, operations, previewed, read_approvals, rollouts_at, rollouts_then,
+    targets, verify, version,
 };
-use muster_contract::Timestamp;
+use muster_contract::{DeploymentId, Timestamp};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
+use tokio::time::timeout;
 
+use super::params::Values;
 use super::routes::RolloutSource;
 use super::{deployment, document, ungoverned};
+use crate::people::People;
 use crate::problem::Problem;
+
+/// Longest time of an answer about the past: a verification takes a rebuild for each decision.
+const PAST_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// The answer to a question.
 ///
 /// # Errors
-/// A service does not answer, or no rollout governs the deployment.
+/// A service does not answer, no rollout governs the deployment, or an answer about the past has no room or takes too long.
 pub(super) async fn read(
-    hub: &Hub,
+    people: &People,
     source: RolloutSource,
+    values: &Values,
     names: &Map<String, Value>,
     now: Timestamp,
 ) -> Result<Response, Problem> {
+    let hub = &people.hub;
     match source {
         RolloutSource::Why | RolloutSource::Preview | RolloutSource::Operations => {
             let id = deployment(names)?;
@@ -41,14 +55,14 @@ pub(super) async fn read(
         RolloutSource::All => Ok(document(StatusCode::OK, &held_changes(hub).await?)),
         RolloutSource::Progress => {
             let id = deployment(names)?;
-            let rollouts = rollouts_at(hub, &id, now).await?;
-            if rollouts.is_empty() {
-                return Err(ungoverned(&id));
+            match values.time("at", now)? {
+                Some(at) => past(people, &id, rollouts_then(hub, &id, at, &mut |_| ())).await,
+                None => present(hub, &id, now).await,
             }
-            let tag = HeaderValue::from_str(&format!("\"{}\"", version(&rollouts)));
-            let mut response = document(StatusCode::OK, &rollouts);
-            response.headers_mut().extend(tag.ok().map(|tag| (ETAG, tag)));
-            Ok(response)
+        }
+        RolloutSource::Verify => {
+            let id = deployment(names)?;
+            past(people, &id, verify(hub, &id, &mut |_| ())).await
         }
         RolloutSource::History => {
             let id = deployment(names)?;
@@ -63,5 +77,59 @@ pub(super) async fn read(
             }
             Ok(document(StatusCode::OK, &state.waiting.into_values().collect::<Vec<_>>()))
         }
+    }
+}
+
+/// The rollouts as they stand now, with their version for `If-Match`.
+async fn present(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Response, Problem> {
+    let rollouts = rollouts_at(hub, id, now).await?;
+    if rollouts.is_empty() {
+        return Err(ungoverned(id));
+    }
+    let tag = HeaderValue::from_str(&format!("\"{}\"", version(&rollouts)));
+    let mut response = document(StatusCode::OK, &rollouts);
+    response.headers_mut().extend(tag.ok().map(|tag| (ETAG, tag)));
+    Ok(response)
+}
+
+/// An answer about the past of a deployment's rollouts; `None` if no rollout governs it. One is made at a time.
+async fn past<T: Serialize>(
+    people: &People,
+    id: &DeploymentId,
+    answer: impl Future<Output = Result<Option<T>, AskError>>,
+) -> Result<Response, Problem> {
+    let Ok(_permit) = people.past_reads.try_acquire() else {
+        let detail = "another answer about the past of rollouts is under way at this gateway";
+        return Err(Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail));
+    };
+    match within(PAST_TIMEOUT, answer).await? {
+        Some(found) => Ok(document(StatusCode::OK, &found)),
+        None => Err(ungoverned(id)),
+    }
+}
+
+/// An answer, if it comes within a time. After that, the questions for it are dropped.
+async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, AskError>>) -> Result<T, Problem> {
+    let too_long = |_| {
+        let detail = format!(
+            "no answer about the past of rollouts within {} s, which is a gateway's bound; `muster rollout` waits longer",
+            limit.as_secs()
+        );
+        Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail)
+    };
+    Ok(timeout(limit, answer).await.map_err(too_long)??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_takes_too_long_may_be_asked_for_again() {
+        let never = std::future::pending::<Result<(), AskError>>();
+        let problem = within(Duration::from_millis(20), never).await.unwrap_err();
+        assert_eq!((problem.status, problem.retryable), (503, true), "{}", problem.detail);
+        let soon = within(Duration::from_secs(60), async { Ok(7) }).await;
+        assert_eq!(soon.unwrap(), 7);
     }
 }

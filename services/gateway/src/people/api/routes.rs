@@ -23,7 +23,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::filters::{
     AFTER, CAPABILITIES, CHANGES, DEPLOYMENTS, DEVICES, DIFF, INSTANCES, NODES, OF_DEPLOYMENT, OPERATIONS,
-    OUTPUT, PAGES, PLAN_CHANGES, PLANS, QUARANTINE, ROWS, SELECT, SITE, SITES, STATUS, WHEN, WHY,
+    OUTPUT, PAGES, PLAN_CHANGES, PLANS, QUARANTINE, ROWS, SELECT, SITE, SITES, STATUS, STOOD_AT, WHEN, WHY,
 };
 use super::params::Param;
 
@@ -76,7 +76,7 @@ pub(crate) enum Source {
 pub(crate) enum RolloutSource {
     /// Held changes and open rollouts.
     All,
-    /// The rollouts of one deployment.
+    /// The rollouts of one deployment, now or at a time.
     Progress,
     /// Why they stand where they do.
     Why,
@@ -86,6 +86,8 @@ pub(crate) enum RolloutSource {
     Operations,
     /// The decisions about them.
     History,
+    /// The decisions about them, recomputed.
+    Verify,
     /// The waves that wait for an approval.
     Approvals,
 }
@@ -112,6 +114,14 @@ fn object(_: &mut SchemaGenerator) -> Schema {
 
 fn objects(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": { "type": "object" } })
+}
+
+/// The rollouts now are a list, those at a time an object.
+fn rollouts(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "oneOf": [
+        { "type": "array", "items": { "type": "object" } },
+        { "type": "object", "required": ["deployment", "at", "ledgerSeq", "rollouts"] },
+    ] })
 }
 
 fn history(generator: &mut SchemaGenerator) -> Schema {
@@ -254,9 +264,9 @@ pub(crate) static ROUTES: &[Route] = &[
     route(
         "/rollouts/{id}",
         Source::Rollouts(RolloutSource::Progress),
-        &[],
-        objects,
-        "The rollouts of a deployment: waves, counts, next step",
+        &[STOOD_AT],
+        rollouts,
+        "The rollouts of a deployment: waves, counts, next step; with `at`, as they stood then",
     ),
     route(
         "/rollouts/{id}/history",
@@ -264,6 +274,13 @@ pub(crate) static ROUTES: &[Route] = &[
         &[],
         history,
         "Every decision about the rollouts of a deployment",
+    ),
+    route(
+        "/rollouts/{id}/verify",
+        Source::Rollouts(RolloutSource::Verify),
+        &[],
+        object,
+        "Whether each decision about the rollouts of a deployment follows from LEDGER and Git",
     ),
     route(
         "/quarantine",

@@ -1,0 +1,31 @@
+//! Tests of the fold as its users have it: one program, because each compiles what the tests share.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod changed;
+mod changes;
+mod doubt;
+mod event_time;
+mod failures;
+mod fleets;
+mod groups;
+mod hearing;
+mod history;
+mod laws;
+mod ledger;
+mod lists;
+mod merge;
+mod moments;
+mod naive;
+mod notify;
+mod retries;
+mod scenarios;
+mod silence;
+mod situations;
+mod status;
+mod status_laws;
+mod status_queries;
+mod targets;
+mod tokens;
+mod vectors;
+mod why;
