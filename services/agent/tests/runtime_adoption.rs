@@ -19,6 +19,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 const TRACE_AND_STAY: &str = "echo $$ >> trace; touch ready; exec sleep 600";
+/// Lists of a process that becomes another program all the time.
+const EXEC_LISTS: u32 = 300;
 const TRACE_AND_WAIT: &str =
     "echo $$ >> trace; touch ready; while [ ! -e die ]; do sleep 0.02; done; echo no more >&2; exit 7";
 
@@ -196,6 +198,22 @@ async fn another_version_left_by_an_earlier_life_never_runs_beside_the_new_one()
     device.start(&new).await;
     assert_eq!(device.inventory().await, [Running { name: new.name(), digest_prefix: new.digest_prefix() }]);
     assert_eq!(device.pids().len(), 1);
+}
+
+#[tokio::test]
+async fn a_unit_that_is_becoming_another_program_is_in_every_inventory() {
+    let mut device = Device::new();
+    let web = script("web", "echo 'exec sh again' > again; touch ready; exec sh again");
+    device.start(&web).await;
+    // It is recognised by its environment alone.
+    until("its note", || fs::exists(device.path().join("units/line/web.json")).unwrap().then_some(())).await;
+    device.restart();
+    fs::remove_dir_all(device.path().join("units")).unwrap();
+    for list in 0..EXEC_LISTS {
+        let held = [Running { name: web.name(), digest_prefix: web.digest_prefix() }];
+        assert_eq!(device.inventory().await, held, "list {list}");
+    }
+    device.stop(&web.name(), DEADLINE).await;
 }
 
 #[tokio::test]

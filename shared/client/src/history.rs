@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::ask::{AskError, Hub};
 
 /// Longest wait for a rebuild.
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
+const REBUILD_WAIT_MAX: Duration = Duration::from_secs(10 * 60);
 /// Time between two questions; the query service also waits before it answers that a point is not rebuilt yet.
 pub(crate) const ASK_EVERY: Duration = Duration::from_millis(200);
 
@@ -27,7 +27,7 @@ pub async fn ask_until_ready<T: Serialize>(
     question: &T,
     on_progress: &mut OnProgress<'_>,
 ) -> Result<Value, AskError> {
-    let (deadline, mut reported) = (Instant::now() + PATIENCE, String::new());
+    let (deadline, mut reported) = (Instant::now() + REBUILD_WAIT_MAX, String::new());
     loop {
         match hub.history(what, question).await {
             Err(AskError::Refused(body))

@@ -181,7 +181,12 @@ async fn events_of_rollouts_and_approvals_follow_decisions() {
 }
 
 /// The answer at an address below `/rollouts`, which is the JSON of a command; the exit code of the command, and the answer.
-async fn same(system: &System, addr: SocketAddr, path: &str, words: &[&str]) -> (i32, Value) {
+async fn assert_same_as_command(
+    system: &System,
+    addr: SocketAddr,
+    path: &str,
+    words: &[&str],
+) -> (i32, Value) {
     let answer = get(addr, &format!("/api/v1/rollouts/{path}")).await.unwrap();
     let (code, shown) = json(system, words).await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");
@@ -196,17 +201,19 @@ async fn verified_decisions_and_past_rollouts_are_those_of_the_command() {
     let (verify, show) = (["rollout", "verify", "web"], ["rollout", "show", "web", "--at"]);
     assert_eq!(decide(addr, "pause", &[], "").await.status, 200);
     let paused_at = Timestamp::now().to_string();
-    let (code, found) = same(&system, addr, "web/verify", &verify).await;
+    let (code, found) = assert_same_as_command(&system, addr, "web/verify", &verify).await;
     assert_eq!((code, &found["withoutEvidence"]), (2, &1.into()), "a person's decision: {found:#}");
 
     assert_eq!(decide(addr, "resume", &[], "").await.status, 200);
     assert_eq!(decide(addr, "next", &[], "").await.status, 200);
     let begun_at = Timestamp::now().to_string();
-    let (code, found) = same(&system, addr, "web/verify", &verify).await;
+    let (code, found) = assert_same_as_command(&system, addr, "web/verify", &verify).await;
     let decision = &found["rollouts"][0]["decisions"][0];
     assert_eq!((code, &decision["verb"], &decision["result"]), (0, &"begin".into(), &"same".into()));
     for (at, list) in [(&paused_at, "unknown"), (&begun_at, "rollouts")] {
-        let (code, found) = same(&system, addr, &format!("web?at={at}"), &[&show[..], &[at]].concat()).await;
+        let (code, found) =
+            assert_same_as_command(&system, addr, &format!("web?at={at}"), &[&show[..], &[at]].concat())
+                .await;
         assert_eq!((code, found[list].as_array().map(Vec::len)), (0, Some(1)), "{found:#}");
     }
 
@@ -214,7 +221,7 @@ async fn verified_decisions_and_past_rollouts_are_those_of_the_command() {
         decision.evidence.iter_mut().for_each(|evidence| evidence.confirmed += 7);
     })
     .await;
-    let (code, found) = same(&system, addr, "web/verify", &verify).await;
+    let (code, found) = assert_same_as_command(&system, addr, "web/verify", &verify).await;
     assert_eq!((code, &found["different"]), (1, &1.into()), "{found:#}");
     for (path, status, words) in [
         ("nosuch/verify", 404, "no rollout.yaml governs"),
@@ -237,15 +244,22 @@ async fn one_answer_about_the_past_of_rollouts_is_made_at_a_time() {
         let request = format!("GET /api/v1/rollouts/web/verify HTTP/1.1\r\nHost: {addr}\r\n\r\n");
         first.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
         match get(addr, "/api/v1/rollouts/web?at=1s").await {
-            Ok(second) if second.status == 429 => Ok(second),
+            Ok(second) if second.status == 429 => Ok((first, second)),
             other => Err(format!("{other:?}")),
         }
     };
-    let second = system.eventually("a second answer is refused", refused).await;
+    let (first, second) = system.eventually("a second answer is refused", refused).await;
     assert_eq!(second.json()["retryable"], true, "{second:?}");
     assert!(second.header("retry-after").is_some(), "{second:?}");
+    // Nobody answers the first request, but its client goes away.
+    drop(first);
+    let admitted = async || match get(addr, "/api/v1/rollouts/web?at=1s").await {
+        Ok(third) if third.status != 429 => Ok(third),
+        other => Err(format!("{other:?}")),
+    };
+    let third = system.eventually("a third answer is made", admitted).await;
+    assert_eq!(third.status, 503, "the publisher stands still: {third:?}");
     system.thaw(PUBLISHER);
-    // The first client has gone away, so its request holds nothing any more.
     let verified = async || match get(addr, "/api/v1/rollouts/web/verify").await {
         Ok(answer) if answer.status == 200 => Ok(()),
         other => Err(format!("{other:?}")),

@@ -5,9 +5,10 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_agent::runtime::process::ProcessRuntime;
 use muster_agent::runtime::{Exit, Running, Runtime, Started, Unit, UnitName};
@@ -218,10 +219,31 @@ fn marked(dir: &Path) -> Vec<i32> {
     let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let mark = [b"MUSTER_DATA_DIR=", dir.as_os_str().as_bytes()].concat();
     let carries = |pid: &i32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark) && lives(*pid)
+        environment(*pid).split(|byte| *byte == 0).any(|variable| variable == mark) && lives(*pid)
     };
     all_pids().into_iter().filter(carries).collect()
+}
+
+/// The environment of a process, by one call. While it becomes another program, `/proc` shows none, and no address of its code.
+fn environment(pid: i32) -> Vec<u8> {
+    let until = Instant::now() + DEADLINE;
+    let is_between_programs = || {
+        let line = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields: Vec<_> = line.rsplit(") ").next().unwrap().split(' ').collect();
+        let number = |field: usize| fields.get(field).and_then(|number| number.parse::<u64>().ok());
+        let has_memory = number(6).is_some_and(|flags| flags & 0x20_0004 == 0);
+        has_memory && (number(23) == Some(0) || number(47) != number(48))
+    };
+    loop {
+        let mut shown = vec![0; 256 * 1024];
+        let file = fs::File::open(format!("/proc/{pid}/environ"));
+        let read = file.and_then(|mut file| file.read(&mut shown)).unwrap_or(0);
+        shown.truncate(read);
+        if read > 0 || !is_between_programs() || Instant::now() > until {
+            return shown;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 fn all_pids() -> Vec<i32> {

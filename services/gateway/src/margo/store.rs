@@ -95,8 +95,8 @@ impl Store {
         self.update_loaded(key, now, None, change).await.map(|(result, _)| result)
     }
 
-    /// Like [`Store::update`] with the record that an earlier update returned: it is read again only after a conflict. Returns the
-    /// record as it is now.
+    /// Like [`Store::update`] with the record that an earlier update returned, which is read again only after a conflict. Returns the
+    /// record that was stored; if nothing was to be stored, the one that was read, with what `change` did to it.
     ///
     /// # Errors
     /// Those of [`Store::update`].
@@ -107,7 +107,9 @@ impl Store {
         mut loaded: Option<LoadedRecord>,
         mut change: impl FnMut(&mut HttpDevice, Option<&Receipt>) -> Result<(T, bool), Problem>,
     ) -> Result<(T, LoadedRecord), Problem> {
-        for attempt in 0..ATTEMPTS_MAX {
+        let mut attempt = 0;
+        while attempt < ATTEMPTS_MAX {
+            let is_old = loaded.is_some();
             let mut found = match loaded.take() {
                 Some(loaded) => loaded,
                 None => self.record(key, now).await?,
@@ -118,7 +120,12 @@ impl Store {
             }
             match self.store(key, &found.record, found.revision).await {
                 Ok(revision) => return Ok((result, LoadedRecord { revision, is_new: false, ..found })),
-                Err(error) if error.kind == PublishErrorKind::Conflict => sleep(delay(attempt)).await,
+                // Other requests of the device were faster since the earlier update, so this is no sign of many at once.
+                Err(error) if error.kind == PublishErrorKind::Conflict && is_old => {}
+                Err(error) if error.kind == PublishErrorKind::Conflict => {
+                    sleep(delay(attempt)).await;
+                    attempt += 1;
+                }
                 Err(error) => return Err(refused(&error)),
             }
         }

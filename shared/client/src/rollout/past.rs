@@ -75,7 +75,7 @@ impl<'a> Past<'a> {
         }
         // Frees its memory before the next one is read.
         self.moment = None;
-        let moment = passed(self.read_moment(seq).await)?.map(Arc::new);
+        let moment = refusal_as_gone(self.read_moment(seq).await)?.map(Arc::new);
         self.moment = Some((seq, moment.clone()));
         Ok(moment)
     }
@@ -91,7 +91,7 @@ impl<'a> Past<'a> {
             return Ok(targets.clone());
         }
         self.commit = None;
-        let targets = passed(read_commit(self.hub, self.id, revision).await)?.map(Arc::new);
+        let targets = refusal_as_gone(read_commit(self.hub, self.id, revision).await)?.map(Arc::new);
         self.commit = Some((revision.to_owned(), targets.clone()));
         Ok(targets)
     }
@@ -153,7 +153,7 @@ impl<'a> Past<'a> {
 }
 
 /// A refusal is an answer here: that part of the past is gone.
-fn passed<T>(read: Result<T, AskError>) -> Result<Part<T>, AskError> {
+fn refusal_as_gone<T>(read: Result<T, AskError>) -> Result<Part<T>, AskError> {
     match read {
         Ok(part) => Ok(Ok(part)),
         Err(AskError::Refused(body))

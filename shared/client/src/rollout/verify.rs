@@ -108,7 +108,7 @@ pub async fn verify(
     for record in records {
         let mut decisions = Vec::new();
         for at in 0..record.decisions.len() {
-            match verified(&mut past, id, &record, at).await? {
+            match verify_decision(&mut past, id, &record, at).await? {
                 Some(decision) => decisions.push(decision),
                 None => whole.without_evidence += 1,
             }
@@ -130,7 +130,7 @@ impl Verification {
 }
 
 /// A decision recomputed; `None` if it is a person's, which rests on no evidence.
-async fn verified(
+async fn verify_decision(
     past: &mut Past<'_>,
     id: &DeploymentId,
     record: &RolloutRecord,
@@ -150,7 +150,7 @@ async fn verified(
         recomputed: None,
         reason: None,
     };
-    match recomputed(past, id, record, at).await? {
+    match recompute_decision(past, id, record, at).await? {
         Err(reason) => found.reason = Some(reason),
         Ok(Recomputed { counts, contradiction }) => {
             let is_same = decision.evidence.as_ref() == Some(&counts) && contradiction.is_none();
@@ -162,7 +162,7 @@ async fn verified(
 }
 
 /// The recomputed counts, or why there are none.
-async fn recomputed(
+async fn recompute_decision(
     past: &mut Past<'_>,
     id: &DeploymentId,
     record: &RolloutRecord,

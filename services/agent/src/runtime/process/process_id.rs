@@ -7,6 +7,16 @@ use std::time::Duration;
 const TICKS_PER_SECOND: u64 = 100;
 /// Index of the start time in `/proc/<pid>/stat`, counted from the state.
 const STARTED_FIELD: usize = 19;
+/// Index of the address where the code begins.
+const CODE_FIELD: usize = 23;
+/// Index of the addresses where the environment begins and ends.
+const ENVIRONMENT_FIELD: usize = 47;
+/// Index of the flags of the kernel.
+const FLAGS_FIELD: usize = 6;
+/// Flags of a process that is ending, and of a thread of the kernel: neither has memory.
+const WITHOUT_MEMORY: u64 = 0x4 | 0x20_0000;
+/// Index of the number of threads.
+const THREADS_FIELD: usize = 17;
 
 /// One process, distinct from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +34,9 @@ pub(super) struct Stat {
     pub(super) group: i32,
     pub(super) session: i32,
     pub(super) started: u64,
+    /// Whether an empty environment is all that it has. While a process becomes another program, `/proc` shows an empty
+    /// environment, too: Linux sets its addresses then, and the address of the code last.
+    pub(super) has_no_environment: bool,
 }
 
 impl Stat {
@@ -35,11 +48,18 @@ impl Stat {
     fn parse(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.rsplit_once(") ")?.1.split_ascii_whitespace().collect();
         let &[state, _parent, group, session, ..] = fields.as_slice() else { return None };
+        let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
+        let is_without_memory = number(FLAGS_FIELD).is_some_and(|flags| flags & WITHOUT_MEMORY != 0);
+        let is_settled = number(CODE_FIELD) != Some(0);
+        // A leading thread that has ended, or whose process becomes another program by another thread, is a zombie beside living ones.
+        let is_zombie = state == "Z" && number(THREADS_FIELD).is_none_or(|threads| threads <= 1);
         Some(Self {
-            is_dead: matches!(state, "Z" | "X" | "x"),
+            is_dead: is_zombie || matches!(state, "X" | "x"),
             group: group.parse().ok()?,
             session: session.parse().ok()?,
-            started: fields.get(STARTED_FIELD)?.parse().ok()?,
+            started: number(STARTED_FIELD)?,
+            has_no_environment: is_without_memory
+                || is_settled && number(ENVIRONMENT_FIELD + 1) <= number(ENVIRONMENT_FIELD),
         })
     }
 }
@@ -79,6 +99,36 @@ mod tests {
             assert!(Stat::parse(&line.replace(") S 1 40", ") Z 1 40")).unwrap().is_dead);
         }
         assert!(Stat::parse("42 (cat) S 1").is_none(), "a cut line");
+    }
+
+    #[test]
+    fn a_process_that_becomes_another_program_may_have_an_environment() {
+        let line = |flags: &str, code: &str, ends: &str| {
+            let unread = |from: usize, to: usize| ["0"].repeat(to - from - 1).join(" ");
+            let (before, after) = (unread(STARTED_FIELD, CODE_FIELD), unread(CODE_FIELD, ENVIRONMENT_FIELD));
+            format!(
+                "42 (sh) S 1 40 39 0 -1 {flags} 10 0 0 0 0 0 0 0 20 0 1 0 215715 {before} {code} {after} {ends} 0"
+            )
+        };
+        for (flags, code, ends, has_none) in [
+            ("4194304", "4000", "4096 4200", false),
+            ("4194304", "0", "0 0", false),
+            ("4194304", "0", "4096 4096", false),
+            ("4194304", "4000", "4096 4096", true),
+            ("4194308", "0", "0 0", true),
+            ("69238880", "0", "0 0", true),
+        ] {
+            let stat = Stat::parse(&line(flags, code, ends)).unwrap();
+            assert_eq!(stat.has_no_environment, has_none, "{flags} {code} {ends}");
+        }
+    }
+
+    #[test]
+    fn a_leading_thread_that_has_ended_before_others_leaves_a_living_process() {
+        for (threads, is_dead) in [(1, true), (2, false)] {
+            let line = format!("42 (go) Z 1 40 39 0 -1 41 10 0 0 0 0 0 0 0 20 0 {threads} 0 215715 0 0");
+            assert_eq!(Stat::parse(&line).unwrap().is_dead, is_dead, "{threads} threads");
+        }
     }
 
     #[test]

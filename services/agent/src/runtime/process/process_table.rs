@@ -6,16 +6,28 @@
 //! a process group with one of these belongs to the unit too.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::{fs, io};
+use std::time::Duration;
+use std::{fs, io, thread};
+
+use tokio::time::Instant;
 
 use super::env_tag::EnvTag;
 use super::paths::UnitPaths;
 use super::process_id::{ProcessId, Stat};
 use super::state_file::StoredUnits;
 use crate::runtime::UnitName;
+
+/// Longest time that one list waits for processes that are becoming other programs.
+const EXEC_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Bytes for an environment; most have less, and Linux lets none have more than a few megabytes.
+const ENVIRONMENT_BYTES: usize = 64 * 1024;
+/// Pause before such a process is read again.
+const EXEC_PAUSE: Duration = Duration::from_millis(1);
 
 /// The error of listing processes.
 #[derive(Debug, thiserror::Error)]
@@ -68,11 +80,13 @@ impl ProcessTable {
         let stored = StoredUnits::read(paths);
         known.extend(stored.started);
         let (data_dir, user) = (paths.true_path(), rustix::process::geteuid().as_raw());
+        let deadline = Instant::now() + EXEC_WAIT_MAX;
         let see = |pid: i32| {
             let Stat { group, session, started, .. } = Stat::of(pid).filter(|stat| !stat.is_dead)?;
             let id = ProcessId { started, pid };
             let known = || known.iter().find(|(one, _)| *one == id).map(|(_, tag)| tag.clone());
-            let carried = environment(pid, user).and_then(|it| EnvTag::read(&it, &paths.device, &data_dir));
+            let environment = environment(pid, user, deadline);
+            let carried = environment.and_then(|it| EnvTag::read(&it, &paths.device, &data_dir));
             Some(ProcessEntry { id, group, session, tag: carried.or_else(known) })
         };
         let numbers =
@@ -130,11 +144,45 @@ impl ProcessTable {
     }
 }
 
-/// The environment of a process of this user.
-fn environment(pid: i32, user: u32) -> Option<Vec<u8>> {
+/// The environment of a process of this user. While the process becomes another program, Linux shows none, so that is waited for:
+/// a unit that is missed here would be started a second time.
+fn environment(pid: i32, user: u32, deadline: Instant) -> Option<Vec<u8>> {
     let folder = Path::new("/proc").join(pid.to_string());
-    let is_own = fs::metadata(&folder).is_ok_and(|folder| folder.uid() == user);
-    is_own.then(|| fs::read(folder.join("environ")).ok()).flatten()
+    if fs::metadata(&folder).ok()?.uid() != user {
+        return None;
+    }
+    let file = folder.join("environ");
+    loop {
+        let shown = read_at_once(&file).ok()?;
+        if !shown.is_empty() {
+            return Some(shown);
+        }
+        if Stat::of(pid).is_none_or(|stat| stat.is_dead || stat.has_no_environment) {
+            return None;
+        }
+        if Instant::now() >= deadline {
+            tracing::warn!(
+                process.pid = pid,
+                "cannot read the environment of a process: it is taken for no unit"
+            );
+            return None;
+        }
+        thread::sleep(EXEC_PAUSE);
+    }
+}
+
+/// Reads a file of `/proc` by one call: after an exec between two calls, the second would find nothing, and the text would be cut.
+fn read_at_once(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = ENVIRONMENT_BYTES;
+    loop {
+        let mut shown = vec![0; bytes];
+        let read = File::open(file)?.read(&mut shown)?;
+        if read < bytes {
+            shown.truncate(read);
+            return Ok(shown);
+        }
+        bytes *= 2;
+    }
 }
 
 #[cfg(test)]

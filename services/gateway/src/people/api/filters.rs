@@ -10,7 +10,7 @@ pub(crate) const WHEN: &[Param] = &[
     Param { name: "about", field: "eventTime", kind: Kind::Time, about: "Former name of eventTime" },
 ];
 /// The time of rollouts.
-pub(crate) const STOOD_AT: &[Param] = &[param(
+pub(crate) const ROLLOUTS_AT: &[Param] = &[param(
     "at",
     Kind::Time,
     "As they stood at this time: by the decisions up to then, and what LEDGER held",

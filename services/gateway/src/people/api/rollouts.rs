@@ -56,13 +56,13 @@ pub(super) async fn read(
         RolloutSource::Progress => {
             let id = deployment(names)?;
             match values.time("at", now)? {
-                Some(at) => past(people, &id, rollouts_then(hub, &id, at, &mut |_| ())).await,
-                None => present(hub, &id, now).await,
+                Some(at) => read_past(people, &id, rollouts_then(hub, &id, at, &mut |_| ())).await,
+                None => read_present(hub, &id, now).await,
             }
         }
         RolloutSource::Verify => {
             let id = deployment(names)?;
-            past(people, &id, verify(hub, &id, &mut |_| ())).await
+            read_past(people, &id, verify(hub, &id, &mut |_| ())).await
         }
         RolloutSource::History => {
             let id = deployment(names)?;
@@ -81,7 +81,7 @@ pub(super) async fn read(
 }
 
 /// The rollouts as they stand now, with their version for `If-Match`.
-async fn present(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Response, Problem> {
+async fn read_present(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Response, Problem> {
     let rollouts = rollouts_at(hub, id, now).await?;
     if rollouts.is_empty() {
         return Err(ungoverned(id));
@@ -93,7 +93,7 @@ async fn present(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Respons
 }
 
 /// An answer about the past of a deployment's rollouts; `None` if no rollout governs it. One is made at a time.
-async fn past<T: Serialize>(
+async fn read_past<T: Serialize>(
     people: &People,
     id: &DeploymentId,
     answer: impl Future<Output = Result<Option<T>, AskError>>,
@@ -102,20 +102,23 @@ async fn past<T: Serialize>(
         let detail = "another answer about the past of rollouts is under way at this gateway";
         return Err(Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail));
     };
-    match within(PAST_TIMEOUT, answer).await? {
+    match with_timeout(PAST_TIMEOUT, answer).await? {
         Some(found) => Ok(document(StatusCode::OK, &found)),
         None => Err(ungoverned(id)),
     }
 }
 
-/// An answer, if it comes within a time. After that, the questions for it are dropped.
-async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, AskError>>) -> Result<T, Problem> {
+/// An answer, if it comes within a time. After that, the questions for it are dropped. A repetition would take as long.
+async fn with_timeout<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, AskError>>,
+) -> Result<T, Problem> {
     let too_long = |_| {
         let detail = format!(
             "no answer about the past of rollouts within {} s, which is a gateway's bound; `muster rollout` waits longer",
             limit.as_secs()
         );
-        Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail)
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     };
     Ok(timeout(limit, answer).await.map_err(too_long)??)
 }
@@ -125,11 +128,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_that_takes_too_long_may_be_asked_for_again() {
+    async fn an_answer_that_takes_too_long_is_not_asked_for_again() {
         let never = std::future::pending::<Result<(), AskError>>();
-        let problem = within(Duration::from_millis(20), never).await.unwrap_err();
-        assert_eq!((problem.status, problem.retryable), (503, true), "{}", problem.detail);
-        let soon = within(Duration::from_secs(60), async { Ok(7) }).await;
+        let problem = with_timeout(Duration::from_millis(20), never).await.unwrap_err();
+        assert_eq!((problem.status, problem.retryable), (503, false), "{}", problem.detail);
+        let soon = with_timeout(Duration::from_secs(60), async { Ok(7) }).await;
         assert_eq!(soon.unwrap(), 7);
     }
 }

@@ -23,7 +23,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::filters::{
     AFTER, CAPABILITIES, CHANGES, DEPLOYMENTS, DEVICES, DIFF, INSTANCES, NODES, OF_DEPLOYMENT, OPERATIONS,
-    OUTPUT, PAGES, PLAN_CHANGES, PLANS, QUARANTINE, ROWS, SELECT, SITE, SITES, STATUS, STOOD_AT, WHEN, WHY,
+    OUTPUT, PAGES, PLAN_CHANGES, PLANS, QUARANTINE, ROLLOUTS_AT, ROWS, SELECT, SITE, SITES, STATUS, WHEN,
+    WHY,
 };
 use super::params::Param;
 
@@ -264,7 +265,7 @@ pub(crate) static ROUTES: &[Route] = &[
     route(
         "/rollouts/{id}",
         Source::Rollouts(RolloutSource::Progress),
-        &[STOOD_AT],
+        &[ROLLOUTS_AT],
         rollouts,
         "The rollouts of a deployment: waves, counts, next step; with `at`, as they stood then",
     ),
