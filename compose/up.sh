@@ -1,6 +1,7 @@
 #!/bin/bash
 # Starts a fleet after it has looked whether it can start: a Compose command, an engine that answers, ports that are free, images
-# that are there. What is missing is said in one line with what to do, and nothing is started.
+# that are there. What is missing is said in one line with what to do, and nothing is started. At the end it prints the address of
+# the page.
 #
 #   compose/up.sh                                 the fleet of compose.yaml, or of $COMPOSE_FILE
 #   compose/up.sh --scale agent=12 --no-build     arguments are those of Compose's `up`
@@ -58,4 +59,10 @@ case " $* " in
     done
     ;;
 esac
-exec $compose up --detach "$@"
+$compose up --detach "$@"
+# Compose knows the port also if MUSTER_WEB_PORT=0 has it choose one. A fleet or an `up` without a gateway has no page.
+page=$($compose port gateway 8080 2>/dev/null || true)
+case $page in
+*:0) ;;
+*:*) echo "the page of the fleet: http://$page/" ;;
+esac

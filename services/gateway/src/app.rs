@@ -21,6 +21,7 @@ use crate::margo;
 use crate::metrics::Metrics;
 use crate::open_files;
 use crate::people::People;
+use crate::people::hosts::people_url;
 use crate::people::live::Feed;
 use crate::people::router::router;
 use crate::tls::{self, KeyPair};
@@ -93,12 +94,12 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     LinkHealth::register(supervisor.health()).follow(&bus);
     let people_addr = listener.local_addr().map_err(|source| bind(&people, source))?;
     let is_secure = people.tls.is_some();
-    let scheme = if is_secure { "https" } else { "http" };
     let token = supervisor.token(Stage::Serve);
     let clock = Arc::new(SystemClock);
     let feed = Feed::new(clock.clone());
     let hub = Hub::new(bus.clone(), ANSWER_WITHIN);
     let (host, reach) = (people.public_host, people.reach);
+    let url = people_url(host.as_deref(), reach, people_addr, is_secure);
     if let Some(webhooks) = webhooks.clone() {
         let deliverer = Deliverer::new(hub.clone(), webhooks, clock.clone(), metrics.clone(), host.clone());
         supervisor.spawn(Stage::Serve, "webhooks", deliverer.run(token.clone()));
@@ -116,7 +117,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     let grpc_addr = grpc.transpose()?;
     let router = router(people);
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });
-    tracing::info!(people.url = format!("{scheme}://{people_addr}"), "serving people");
+    tracing::info!(people.url = url, people.addr = %people_addr, "serving people");
     Ok(Gateway { people_addr, devices_addr, grpc_addr, metrics })
 }
 

@@ -1,5 +1,6 @@
 //! The documentation compared with the repository: links and anchors lead somewhere; commands name programs, subcommands,
-//! flags, targets and tests that exist; pages name tests, metrics, alerts and settings that exist. It judges no sentence.
+//! flags, targets and tests that exist; pages name tests, metrics, alerts and settings that exist; the page of REST names each
+//! command. It judges no sentence.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -9,6 +10,7 @@ mod links;
 mod lists;
 mod markdown;
 mod repository;
+mod rest;
 
 use markdown::Page;
 use muster_identity::Role;
@@ -94,6 +96,17 @@ fn a_page_shows_each_included_file_as_it_is() {
     for name in ["view", "notify", "device", "connect", "digest"] {
         assert!(shown.contains(&format!("schemas/examples/{name}.py")), "{name}.py is in no page");
     }
+}
+
+#[test]
+fn the_page_of_rest_names_each_command() {
+    let commands = rest::commands();
+    assert!(commands.len() > 100, "{commands:?}");
+    none("commands", &rest::left_out(&repository::read("services/gateway/REST.md"), &commands));
+    let page =
+        "# A\n\n## Reads\n\n| `/plans` | `muster plan list`, `show PLAN`, `device` |\n\n- `muster auth`\n";
+    let commands = ["plan list", "plan show", "plan apply", "auth init", "device", "top"].map(str::to_owned);
+    assert_eq!(rest::left_out(page, &commands), ["plan apply", "device", "top"]);
 }
 
 #[test]

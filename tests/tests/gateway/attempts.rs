@@ -1,4 +1,4 @@
-//! Attacks on the listener of people: foreign origins and hosts, injected headers, large and slow bodies, path tricks.
+//! Attacks on the listener of people: foreign origins and hosts, frames, injected headers, large and slow bodies, path tricks.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::client::{get, post, post_from, send};
+use super::client::{Answer, get, post, post_from, send};
+use super::login::LoginStage;
 use super::served;
 
 /// The gateway's own deadline for a header, and some time on top of it.
@@ -35,6 +36,35 @@ async fn a_foreign_page_cannot_change_anything() {
     }
     let history = system.muster(&["rollout", "history", "web"]).await;
     assert!(!String::from_utf8_lossy(&history.stdout).contains("pause"));
+}
+
+/// An answer with this status and type, which no page may show in a frame.
+#[track_caller]
+fn assert_unframed(answer: &Answer, status: u16, media: &str) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    assert!(answer.header("content-type").is_some_and(|found| found.starts_with(media)), "{answer:?}");
+    assert_eq!(answer.header("x-frame-options"), Some("DENY"), "{answer:?}");
+    let policy = answer.header("content-security-policy").unwrap_or_default();
+    assert!(policy.split(';').any(|rule| rule.trim() == "frame-ancestors 'none'"), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_and_no_answer_of_rest_can_be_framed() {
+    let (page, json, problem) = ("text/html", "application/json", "application/problem+json");
+    let (_system, addr) = served().await;
+    for (path, status, media) in [
+        ("/", 200, page),
+        ("/devices/plant7/press-9", 404, page),
+        ("/api/v1/fleet", 200, json),
+        ("/api/v1/nothing", 404, problem),
+    ] {
+        assert_unframed(&get(addr, path).await.unwrap(), status, media);
+    }
+    let refused = post_from(addr, "/rollouts/web/pause", &[("Origin", "null")], "").await.unwrap();
+    assert_unframed(&refused, 403, problem);
+    let stage = LoginStage::start().await;
+    assert_unframed(&get(stage.addr, "/login").await.unwrap(), 200, page);
+    assert_unframed(&get(stage.addr, "/api/v1/fleet").await.unwrap(), 401, problem);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -154,9 +154,14 @@ async fn an_agent_keeps_and_shows_a_refused_report_until_there_is_room() {
     until("the status file", || device.figures(), |figures| figures["refused"] == named).await;
     let words = format!("1 reports, {number}: quarantineFull; they stay here until the hub has room");
     assert!(device.status(&[]).contains(&words), "{}", device.status(&[]));
-    let log = device.log();
-    let line = log.lines().find(|line| line.contains("kept reports that the hub refused")).expect(&log);
-    assert!(line.contains(&number) && line.contains("quarantineFull"), "{line}");
+    let is_logged = |log: &String| {
+        log.lines().any(|line| {
+            line.contains("kept reports that the hub refused")
+                && line.contains(&number)
+                && line.contains("quarantineFull")
+        })
+    };
+    until("the line of the log", async || device.log(), is_logged).await;
 
     let of_device = key.to_string();
     let (code, said) = muster(&hub, &["drop", "--device", &of_device, "--reason", "a test"]).await;

@@ -85,12 +85,28 @@ fn up(docker: &str, words: &[&str], variables: &[(&str, String)]) -> (bool, Stri
 }
 
 #[test]
+fn a_fleet_that_started_says_where_its_page_is() {
+    let started = "started: compose up --detach --scale agent=2\n";
+    let page = |answer: &str| {
+        let docker = format!(
+            r#"case "$*" in "compose up"*) echo "started: $*";; "compose port gateway 8080") {answer};; esac"#
+        );
+        let (passed, said) = up(&docker, &["--scale", "agent=2"], &[]);
+        assert!(passed, "{answer}: {said}");
+        said.strip_prefix(started).unwrap_or_else(|| panic!("{answer}: {said}")).to_owned()
+    };
+    assert_eq!(page("echo 127.0.0.1:9090"), "the page of the fleet: http://127.0.0.1:9090/\n");
+    for no_gateway in ["echo no container >&2; exit 1", "echo", "echo :0"] {
+        assert_eq!(page(no_gateway), "", "{no_gateway}");
+    }
+    let fails = r#"case "$1 $2" in "compose up") exit 3;; "compose port") echo 127.0.0.1:9090;; esac"#;
+    let (passed, said) = up(fails, &[], &[]);
+    assert!(!passed && said.is_empty(), "{said}");
+}
+
+#[test]
 fn a_fleet_that_cannot_start_says_what_is_missing_and_what_to_do() {
     let works = r#"case "$1 $2" in "compose up") echo "started: $*";; esac"#;
-    assert_eq!(
-        up(works, &["--scale", "agent=2"], &[]),
-        (true, "started: compose up --detach --scale agent=2\n".to_owned())
-    );
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let is_taken = format!("port {port} of 127.0.0.1 is taken");

@@ -135,6 +135,11 @@ fn quality(range: &str, wanted: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream::pending;
+    use tokio::time::Instant;
+
     use super::*;
     use crate::margo::manifest::MANIFEST_TYPE;
 
@@ -198,5 +203,13 @@ mod tests {
             async |bytes: usize| body(Body::from(vec![b'a'; bytes])).await.map_err(|problem| problem.status);
         assert_eq!(sized(BODY_BYTES_MAX).await.unwrap().len(), BODY_BYTES_MAX);
         assert_eq!(sized(BODY_BYTES_MAX + 1).await, Err(413));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_408_at_its_deadline() {
+        let started = Instant::now();
+        let silent = pending::<Result<Bytes, Infallible>>();
+        let refused = body(Body::from_stream(silent)).await.unwrap_err();
+        assert_eq!((refused.status, started.elapsed().as_secs()), (408, BODY_TIMEOUT.as_secs()));
     }
 }

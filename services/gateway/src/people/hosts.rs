@@ -3,7 +3,7 @@
 //! A loopback host is accepted from the loopback alone. Otherwise a proof for another program at `localhost:8080` of the person's
 //! machine would be valid here too.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// How people reach the listener.
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,6 +59,20 @@ const fn scheme(is_public: bool, is_secure: bool, reach: Reach) -> Option<&'stat
     }
 }
 
+/// The address that people open: the public one, else the listener's, with the loopback in place of all interfaces.
+pub(crate) fn people_url(public: Option<&str>, reach: Reach, addr: SocketAddr, is_secure: bool) -> String {
+    let ip: IpAddr = match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let (is_https, host) = match public {
+        Some(host) => (reach.public_is_https, host.to_owned()),
+        None => (is_secure, SocketAddr::new(ip, addr.port()).to_string()),
+    };
+    format!("{}://{host}/", if is_https { "https" } else { "http" })
+}
+
 /// Splits a host into its name (a name, an IPv4 address, or an IPv6 address in brackets) and its port; `None` for any other text.
 pub(crate) fn name_and_port(host: &str) -> Option<(&str, Option<u16>)> {
     let end = if host.starts_with('[') { host.find(']')? + 1 } else { host.find(':').unwrap_or(host.len()) };
@@ -93,5 +107,20 @@ mod tests {
         assert_eq!((scheme(true, false, https), scheme(false, false, https)), (Some("https"), None));
         assert_eq!((scheme(true, true, https), scheme(false, true, https)), (Some("https"), Some("https")));
         assert_eq!((scheme(true, false, http), scheme(false, false, http)), (Some("http"), Some("http")));
+    }
+
+    #[test]
+    fn the_url_of_people_is_one_that_a_browser_can_open() {
+        let (http, https) = (Reach::default(), Reach { public_is_https: true, ..Reach::default() });
+        let table = [
+            (None, http, "0.0.0.0:8080", false, "http://127.0.0.1:8080/"),
+            (None, http, "[::]:8443", true, "https://[::1]:8443/"),
+            (None, http, "127.0.0.2:8080", false, "http://127.0.0.2:8080/"),
+            (Some("fleet.example.com"), https, "0.0.0.0:8443", true, "https://fleet.example.com/"),
+            (Some("fleet.example.com:81"), http, "127.0.0.1:8080", false, "http://fleet.example.com:81/"),
+        ];
+        for (public, reach, addr, is_secure, url) in table {
+            assert_eq!(people_url(public, reach, addr.parse().unwrap(), is_secure), url);
+        }
     }
 }

@@ -122,6 +122,11 @@ fn flat(object: Map<String, Value>) -> Result<Vec<(String, String)>, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream::{pending, unfold};
+    use tokio::time::{Instant, sleep};
+
     use super::super::params::{Kind, param};
     use super::*;
 
@@ -148,5 +153,20 @@ mod tests {
         assert_eq!(read("text/plain", "wave=all").await, Err(415));
         let large = format!("wave={}", "a".repeat(1024 * 1024));
         assert_eq!(read(form, &large).await, Err(413));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_slowly_is_408_at_its_deadline() {
+        let silent = Body::from_stream(pending::<Result<Bytes, Infallible>>());
+        let dripping = Body::from_stream(unfold((), async |()| {
+            sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, Infallible>("a"), ()))
+        }));
+        for (what, body) in [("silent", silent), ("dripping", dripping)] {
+            let started = Instant::now();
+            let refused = read_bytes(body, BODY_BYTES_MAX).await.unwrap_err();
+            assert_eq!((what, refused.status), (what, 408));
+            assert_eq!(started.elapsed().as_secs(), BODY_TIMEOUT.as_secs(), "{what}");
+        }
     }
 }
