@@ -71,4 +71,14 @@ async fn the_first_screen_shows_a_moment_of_the_past() {
         .await;
     assert!(page.body.contains("As known at") && page.body.contains("is-past"), "{}", page.body);
     assert!(!page.body.contains("data-stream"), "the past does not move");
+    let links = links(&page.body);
+    let deployment = links.iter().find(|link| link.starts_with("/deployments/web?at="));
+    let deployment = deployment.unwrap_or_else(|| panic!("the link loses the moment: {links:?}"));
+    let page = system
+        .eventually("a click stays in the past", async || match get(addr, deployment).await {
+            Ok(page) if page.status == 200 => Ok(page),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+    assert!(page.body.contains("As known at"), "{}", page.body);
 }

@@ -8,11 +8,15 @@ mod changes;
 mod deployment;
 mod device;
 mod frame;
+mod moment;
 mod overview;
 mod parts;
 mod quarantine;
 mod rollout;
+#[cfg(test)]
+mod samples;
 pub(super) mod side;
+mod silence;
 mod site;
 
 use axum::Router;
@@ -35,7 +39,7 @@ pub(crate) fn before_login(title: &str, content: &Markup) -> Markup {
     Frame { title: title.to_owned(), ..Frame::default() }.before_login(content)
 }
 
-/// The routes of pages.
+/// The routes of pages; [`moment`] names those that take `at`.
 pub(crate) fn router() -> Router<People> {
     Router::new()
         .route("/", get(overview::page))

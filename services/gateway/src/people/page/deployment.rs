@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    HEARD, ago, bar, cli, count, encoded, evidence, freshness_word, legend, none, number, panel, second,
-    sentence, short, standing, verdict,
+    HEARD, ago, bar, cli, codes_left_out, count, encoded, evidence, freshness_word, legend, none, number,
+    panel, second, sentence, short, standing, verdict,
 };
 use super::rollout::{deployment, names};
 use crate::people::People;
@@ -154,6 +154,7 @@ fn errors(view: &DeploymentView) -> Markup {
                     }
                 }
             } }
+            (codes_left_out(view.omitted.errors, false))
         }
     };
     panel(html! { "Errors" }, html! { (number(view.errors.len() as u64 + view.omitted.errors)) }, None, rows)
@@ -424,6 +425,22 @@ fn table(lines: &[TargetStatus], id: &DeploymentId, now: Timestamp) -> Markup {
                     td.right data-label="changed" { @if let Some(at) = line.changed_at { (ago(at, now)) } }
                 }
             } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::deployment_view;
+    use super::*;
+
+    #[test]
+    fn a_cut_list_of_errors_says_how_many_codes_are_left_out() {
+        let shown = errors(&deployment_view("web", &[("E1", 3)], 0)).into_string();
+        assert!(!shown.contains("Not shown"), "{shown}");
+        for (omitted, note) in [(1, "Not shown: 1 more error code,"), (2, "Not shown: 2 more error codes,")] {
+            let shown = errors(&deployment_view("web", &[("E1", 3)], omitted)).into_string();
+            assert!(shown.contains(note), "{shown}");
         }
     }
 }

@@ -113,6 +113,7 @@ fn form(values: &Values) -> Markup {
             @for (name, word) in [("site", "site"), ("error", "error code"), ("version", "agent version"), ("notRunning", "not running")] {
                 label { (word) input type="text" name=(name) value=[values.get(name)]; }
             }
+            @if let Some(at) = values.get("at") { input type="hidden" name="at" value=(at); }
             button.act type="submit" { "Filter" }
         }
     }

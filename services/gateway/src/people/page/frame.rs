@@ -8,6 +8,7 @@ use maud::{DOCTYPE, Markup, html};
 use muster_contract::Timestamp;
 
 use super::assets;
+use super::moment::keep_moment;
 use super::parts::second;
 use crate::login::current;
 use crate::people::People;
@@ -90,6 +91,10 @@ impl Frame {
     }
 
     fn document(&self, staleness: Option<&Staleness>, content: &Markup) -> impl IntoResponse + use<> {
+        ([(CONTENT_TYPE, "text/html; charset=utf-8")], self.text(staleness, content))
+    }
+
+    fn text(&self, staleness: Option<&Staleness>, content: &Markup) -> String {
         let state = match (staleness, self.then) {
             (Some(_), _) => "not up to date",
             (None, Some(_)) => "the past",
@@ -131,7 +136,11 @@ impl Frame {
                 }
             }
         };
-        ([(CONTENT_TYPE, "text/html; charset=utf-8")], page.into_string())
+        let page = page.into_string();
+        match self.then {
+            Some(then) => keep_moment(&page, then),
+            None => page,
+        }
     }
 }
 
@@ -173,5 +182,23 @@ impl IntoResponse for ProblemPage {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_the_past_links_to_its_moment_and_back_to_now() {
+        let content = html! { a href="/deployments/web" { "web" } a href="/rollouts/web" { "rollout" } };
+        let live = Frame::live("Fleet", "Fleet");
+        let now = live.text(None, &content);
+        assert!(now.contains("href=\"/deployments/web\"") && !now.contains("at=2026"), "{now}");
+        let past = live.at("2026-11-20T08:00:00Z".parse().ok()).text(None, &content);
+        for link in ["/?AT", "/devices?AT", "/deployments/web?AT", "/rollouts/web", "/changes", "?"] {
+            let link = format!("href=\"{}\"", link.replace("AT", "at=2026-11-20T08%3A00%3A00Z"));
+            assert!(past.contains(&link), "{link}: {past}");
+        }
     }
 }

@@ -16,11 +16,12 @@ use serde_json::{Map, Value, json};
 
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    ago, bar, cli, count, encoded, evidence, freshness, legend, none, number, panel, second, short, split,
-    verdict,
+    ago, bar, cli, codes_left_out, count, encoded, evidence, freshness, legend, none, number, panel, second,
+    short, split, verdict,
 };
 use super::rollout;
 use super::side::{Part, Side};
+use super::silence::heat_map;
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::people::live::CachedView;
@@ -238,6 +239,7 @@ impl Screen<'_> {
         let all = sorted.len();
         let rows = html! {
             @if sorted.is_empty() { (none("No site.")) } @else {
+                (heat_map(&self.sites, self.rows))
                 table {
                     thead { tr { th { "Site" } th { "Worst" } th { "Targets by standing" } th.right { "Devices heard" } th.right { "Last heard" } } }
                     tbody { @for (at, site) in sorted.iter().take(self.rows).enumerate() { (self.site(site, at)) } }
@@ -311,6 +313,9 @@ impl Screen<'_> {
         }
         let mut sorted: Vec<_> = codes.into_iter().collect();
         sorted.sort_by_key(|(code, (count, ..))| (std::cmp::Reverse(*count), *code));
+        // Two views may leave out the same code, or a code that another view shows.
+        let omitted: u64 = self.deployments.iter().map(|view| view.omitted.errors).sum();
+        let left_out = sorted.len().saturating_sub(SIDE_ROWS_MAX) as u64 + omitted;
         let rows = html! {
             @if sorted.is_empty() { (none("No target reports an error.")) } @else {
                 ul.rows {
@@ -328,11 +333,12 @@ impl Screen<'_> {
                         }
                     }
                 }
+                (codes_left_out(left_out, omitted > 0))
             }
         };
         panel(
             html! { "Errors" },
-            html! { (number(sorted.len() as u64)) },
+            html! { @if omitted > 0 { "at least " } (number(sorted.len() as u64)) },
             Some("muster devices --error CODE"),
             rows,
         )
@@ -404,4 +410,38 @@ fn quarantined(quarantined: &Part<(usize, bool)>) -> Markup {
         Ok(held) => html! { p.body { a href="/quarantine" { (words(*held)) " wait for a decision" } } },
     };
     panel(html! { a href="/quarantine" { "Quarantine" } }, html! {}, Some("muster quarantine list"), rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{deployment_view, site_view};
+    use super::*;
+
+    fn screen<'a>(deployments: &'a [DeploymentView], sites: &'a [SiteView]) -> Screen<'a> {
+        let (deployments, sites) = (deployments.iter().collect(), sites.iter().collect());
+        let now = "2026-11-20T08:00:00Z".parse().unwrap();
+        Screen { fleet: None, deployments, sites, side: None, rows: ROWS_MAX, now }
+    }
+
+    #[test]
+    fn a_cut_list_of_errors_says_how_many_codes_are_left_out() {
+        let codes: Vec<String> = (0..=SIDE_ROWS_MAX).map(|at| format!("E{at}")).collect();
+        let errors: Vec<_> = codes.iter().map(|code| (code.as_str(), 2)).collect();
+        let few = [deployment_view("web", &errors[1..], 0)];
+        let all = [deployment_view("web", &errors, 0)];
+        let cut = [deployment_view("db", &errors, 5), deployment_view("web", &errors[..1], 2)];
+        let shown = |deployments: &[DeploymentView]| screen(deployments, &[]).errors().into_string();
+        assert!(!shown(&few).contains("Not shown"), "{}", shown(&few));
+        assert!(shown(&all).contains("Not shown: 1 more error code,"), "{}", shown(&all));
+        assert!(shown(&cut).contains("Not shown: up to 8 more error codes,"), "{}", shown(&cut));
+        assert!(shown(&cut).contains("at least 9"), "{}", shown(&cut));
+    }
+
+    #[test]
+    fn the_sites_have_a_heat_map_if_there_is_a_site() {
+        let split = muster_contract::view::Split { fresh: 1, stale: 1, never: 0 };
+        let shown = screen(&[], &[site_view("plant7", split, 0)]).sites().into_string();
+        assert!(shown.contains("cell silence-3") && shown.contains("<table"), "{shown}");
+        assert!(!screen(&[], &[]).sites().into_string().contains("heat"));
+    }
 }

@@ -301,6 +301,15 @@ pub(super) fn panel(title: Markup, count: Markup, command: Option<&str>, content
     }
 }
 
+/// The note of a list that leaves out error codes, a number of them or at most that many.
+pub(super) fn codes_left_out(codes: u64, is_bound: bool) -> Markup {
+    html! {
+        @if codes > 0 {
+            p.note.top-line { "Not shown: " @if is_bound { "up to " } (count(codes, "more error code")) ", the rarest." }
+        }
+    }
+}
+
 /// A panel without content.
 pub(super) fn none(words: &str) -> Markup {
     html! { p.none { (words) } }
