@@ -272,8 +272,8 @@ fn seen_by_any(sabotage: Sabotage, laws: &[&str]) {
     seen_in(0, SABOTAGE_SEEDS, sabotage, laws, |_| true);
 }
 
-/// Runs seeds until the sabotage is seen to break a law, beginning with one that showed it when this was written: the ones before
-/// take a minute.
+/// Runs seeds until the sabotage is seen to break a law. `first` is a seed that has shown it: running all seeds before it takes a
+/// minute.
 #[track_caller]
 fn seen_from(first: u64, sabotage: Sabotage, law: &str) {
     seen_in(first, SABOTAGE_SEEDS, sabotage, &[law], |_| true);

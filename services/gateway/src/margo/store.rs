@@ -95,8 +95,8 @@ impl Store {
         self.update_loaded(key, now, None, change).await.map(|(result, _)| result)
     }
 
-    /// Like [`Store::update`] with the record that an earlier update returned, which is read again only after a conflict. Returns the
-    /// record that was stored; if nothing was to be stored, the one that was read, with what `change` did to it.
+    /// Does what [`Store::update`] does, but begins with `loaded`, the record that an earlier update returned: it reads the record
+    /// only after a conflict. Also returns the record after `change`; the bucket has it only if it was to be stored.
     ///
     /// # Errors
     /// Those of [`Store::update`].
@@ -120,7 +120,7 @@ impl Store {
             }
             match self.store(key, &found.record, found.revision).await {
                 Ok(revision) => return Ok((result, LoadedRecord { revision, is_new: false, ..found })),
-                // Other requests of the device were faster since the earlier update, so this is no sign of many at once.
+                // One other request of the device between the two updates suffices, so this conflict takes no attempt and no delay.
                 Err(error) if error.kind == PublishErrorKind::Conflict && is_old => {}
                 Err(error) if error.kind == PublishErrorKind::Conflict => {
                     sleep(delay(attempt)).await;

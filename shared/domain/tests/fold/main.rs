@@ -1,4 +1,4 @@
-//! Tests of the fold as its users have it: one program, because each compiles what the tests share.
+//! Tests of the fold through its public functions. They are one test program, so that the helpers that they share are compiled once.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 

@@ -34,8 +34,8 @@ pub(super) struct Stat {
     pub(super) group: i32,
     pub(super) session: i32,
     pub(super) started: u64,
-    /// Whether an empty environment is all that it has. While a process becomes another program, `/proc` shows an empty
-    /// environment, too: Linux sets its addresses then, and the address of the code last.
+    /// Whether an empty `/proc/<pid>/environ` means that it has no environment. During `execve`, that file is empty, too; Linux sets
+    /// the addresses of the new environment later, and the address of the code last.
     pub(super) has_no_environment: bool,
 }
 
@@ -51,7 +51,7 @@ impl Stat {
         let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
         let is_without_memory = number(FLAGS_FIELD).is_some_and(|flags| flags & WITHOUT_MEMORY != 0);
         let is_settled = number(CODE_FIELD) != Some(0);
-        // A leading thread that has ended, or whose process becomes another program by another thread, is a zombie beside living ones.
+        // The first thread is a zombie while others live if it has ended, or while another thread calls `execve`.
         let is_zombie = state == "Z" && number(THREADS_FIELD).is_none_or(|threads| threads <= 1);
         Some(Self {
             is_dead: is_zombie || matches!(state, "X" | "x"),

@@ -22,7 +22,7 @@ use super::process_id::{ProcessId, Stat};
 use super::state_file::StoredUnits;
 use crate::runtime::UnitName;
 
-/// Longest time that one list waits for processes that are becoming other programs.
+/// Longest time that one list waits for processes in `execve`.
 const EXEC_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Bytes for an environment; most have less, and Linux lets none have more than a few megabytes.
 const ENVIRONMENT_BYTES: usize = 64 * 1024;
@@ -144,8 +144,8 @@ impl ProcessTable {
     }
 }
 
-/// The environment of a process of this user. While the process becomes another program, Linux shows none, so that is waited for:
-/// a unit that is missed here would be started a second time.
+/// The environment of a process of this user. During `execve`, Linux shows none, so this function waits for the end of the call: the
+/// agent would start a unit that is missed here a second time.
 fn environment(pid: i32, user: u32, deadline: Instant) -> Option<Vec<u8>> {
     let folder = Path::new("/proc").join(pid.to_string());
     if fs::metadata(&folder).ok()?.uid() != user {
@@ -163,7 +163,7 @@ fn environment(pid: i32, user: u32, deadline: Instant) -> Option<Vec<u8>> {
         if Instant::now() >= deadline {
             tracing::warn!(
                 process.pid = pid,
-                "cannot read the environment of a process: it is taken for no unit"
+                "cannot read the environment of a process in time, so it counts for no unit; stop it if its unit runs twice"
             );
             return None;
         }
@@ -171,7 +171,8 @@ fn environment(pid: i32, user: u32, deadline: Instant) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads a file of `/proc` by one call: after an exec between two calls, the second would find nothing, and the text would be cut.
+/// Reads a file of `/proc` by one call. After an `execve` between two calls, the second would return nothing, and the text would be
+/// cut.
 fn read_at_once(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = ENVIRONMENT_BYTES;
     loop {

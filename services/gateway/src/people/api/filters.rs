@@ -9,7 +9,7 @@ pub(crate) const WHEN: &[Param] = &[
     param("eventTime", Kind::Time, "The state at this time by the devices' clocks, as known now"),
     Param { name: "about", field: "eventTime", kind: Kind::Time, about: "Former name of eventTime" },
 ];
-/// The time of rollouts.
+/// The time for which rollouts are asked.
 pub(crate) const ROLLOUTS_AT: &[Param] = &[param(
     "at",
     Kind::Time,

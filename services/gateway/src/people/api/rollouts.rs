@@ -99,7 +99,8 @@ async fn read_past<T: Serialize>(
     answer: impl Future<Output = Result<Option<T>, AskError>>,
 ) -> Result<Response, Problem> {
     let Ok(_permit) = people.past_reads.try_acquire() else {
-        let detail = "another answer about the past of rollouts is under way at this gateway";
+        let detail =
+            "this gateway is making another answer about the past of rollouts; try again when it has ended";
         return Err(Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail));
     };
     match with_timeout(PAST_TIMEOUT, answer).await? {
@@ -115,7 +116,7 @@ async fn with_timeout<T>(
 ) -> Result<T, Problem> {
     let too_long = |_| {
         let detail = format!(
-            "no answer about the past of rollouts within {} s, which is a gateway's bound; `muster rollout` waits longer",
+            "no answer about the past of rollouts within {} s, the longest time that a gateway takes; run `muster rollout`, which waits longer",
             limit.as_secs()
         );
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
