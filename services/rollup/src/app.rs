@@ -10,7 +10,7 @@ use muster_bus::{
     Bus, BusConfig, IncidentReporter, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, StreamState,
 };
 use muster_contract::Timestamp;
-use muster_domain::fold::Fleet;
+use muster_domain::fold::{Fleet, Timeline};
 use muster_notify::metrics::NotifyMetrics;
 use muster_notify::{Notifier, SharedRegister, SubscriptionHandler};
 use muster_service::clock::{Clock, SystemClock};
@@ -99,8 +99,8 @@ pub async fn start(config: Config, tasks: &Supervisor) -> Result<Handle, StartEr
     tasks.spawn(Stage::Publish, "incidents", reporter);
     let ledger = ledger_state(&bus).await;
     let created_at = ledger.created_at;
-    let (store, fleet) = begin_with(store, found, &ledger, &incidents)?;
-    let projection = Arc::new(Projection::new(created_at, fleet));
+    let (store, fleet, timeline) = begin_with(store, found, &ledger, &incidents)?;
+    let projection = Arc::new(Projection::restored(created_at, fleet, timeline));
     let checkpoints = open_checkpoints(config.data_dir, created_at, config.room).await?;
     let archive = Arc::new(Archive::new(checkpoints, projection.read(|now| now.origin)));
 
@@ -219,27 +219,27 @@ fn begin_with(
     found: StoredSnapshot,
     ledger: &StreamState,
     incidents: &IncidentReporter,
-) -> Result<(Store, Fleet), StartError> {
+) -> Result<(Store, Fleet, Timeline), StartError> {
     let created_at = ledger.created_at;
     match found {
         StoredSnapshot::Nothing => {
             tracing::info!(path = %store.path().display(), "found no snapshot: reading LEDGER from its start");
-            Ok((store, Fleet::default()))
+            Ok((store, Fleet::default(), Timeline::default()))
         }
         StoredSnapshot::SetAside { damage, to } => {
             warn_of(&damage, &to);
-            Ok((store, Fleet::default()))
+            Ok((store, Fleet::default(), Timeline::default()))
         }
-        StoredSnapshot::Snapshot { created_at: of, fleet } if of != created_at => {
+        StoredSnapshot::Snapshot { created_at: of, fleet, .. } if of != created_at => {
             incidents.report(None, replaced(of, fleet.as_of().ledger_seq, ledger));
             let (store, to) = store.set_aside()?;
             warn_of(&Damage::OtherLedger { of, now: created_at }, &to);
-            Ok((store, Fleet::default()))
+            Ok((store, Fleet::default(), Timeline::default()))
         }
-        StoredSnapshot::Snapshot { fleet, .. } => {
+        StoredSnapshot::Snapshot { fleet, timeline, .. } => {
             let (ledger_seq, devices) = (fleet.as_of().ledger_seq, fleet.devices_known());
             tracing::info!(ledger.seq = ledger_seq, devices, "continuing from the snapshot");
-            Ok((store, *fleet))
+            Ok((store, *fleet, timeline))
         }
     }
 }

@@ -101,12 +101,16 @@ impl Consumer {
         let pending = batch.last().map_or(0, |last| last.pending);
         let read: Vec<Read> = batch.iter().map(|message| self.parse(message)).collect();
         let (mut outcomes, mut pulses, mut hearing) = (Outcomes::default(), Vec::new(), Vec::new());
-        let (devices, read_to) = self.projection.update(|fleet| {
+        let (devices, read_to) = self.projection.update(|now| {
+            let fleet = &mut now.fleet;
             for (at, read) in read {
+                // LEDGER keeps a pulse for a short time only: it ends no step of the timeline.
+                if let Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))) = read {
+                    pulses.push((partition, SeenPulse { stored_at: at.stored_at, pulse }));
+                    continue;
+                }
+                now.timeline.advance(fleet, at.stored_at);
                 match read {
-                    Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))) => {
-                        pulses.push((partition, SeenPulse { stored_at: at.stored_at, pulse }));
-                    }
                     Some((subject, fact)) => {
                         if let (LedgerSubject::Hearing(partition), Fact::Hearing(fact)) = (&subject, &fact) {
                             let seen = SeenHearing { ledger_seq: at.ledger_seq, fact: fact.clone() };

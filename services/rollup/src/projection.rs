@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use muster_contract::Timestamp;
 use muster_contract::defined::ViewDefinition;
-use muster_domain::fold::Fleet;
+use muster_domain::fold::{Fleet, Timeline};
 pub use muster_notify::Origin;
 use tokio::sync::watch;
 
@@ -27,6 +27,8 @@ pub struct ProjectionState {
     pub caught_up: bool,
     /// The fold.
     pub fleet: Fleet,
+    /// How its counts have changed.
+    pub timeline: Timeline,
     /// Views that are defined and not counted, because more are defined than may be.
     pub uncounted: Vec<ViewDefinition>,
 }
@@ -41,13 +43,19 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// Creates a projection from a snapshot of this LEDGER, or an empty one.
+    /// Creates a projection of this LEDGER that has no timeline yet.
     pub fn new(created_at: Timestamp, fleet: Fleet) -> Self {
+        Self::restored(created_at, fleet, Timeline::default())
+    }
+
+    /// Creates a projection from a snapshot of this LEDGER, or an empty one.
+    pub(crate) fn restored(created_at: Timestamp, fleet: Fleet, timeline: Timeline) -> Self {
         let read_to = fleet.as_of().ledger_seq;
         let now = ProjectionState {
             origin: Origin { created_at, restarts: 0 },
             caught_up: false,
             fleet,
+            timeline,
             uncounted: Vec::new(),
         };
         Self {
@@ -69,9 +77,9 @@ impl Projection {
     }
 
     /// Updates the projection and notifies all followers of the new position.
-    pub fn update<T>(&self, change: impl FnOnce(&mut Fleet) -> T) -> T {
+    pub fn update<T>(&self, change: impl FnOnce(&mut ProjectionState) -> T) -> T {
         let mut now = self.lock_write();
-        let result = change(&mut now.fleet);
+        let result = change(&mut now);
         let read_to = now.fleet.as_of().ledger_seq;
         drop(now);
         self.read_to.send_if_modified(|told| std::mem::replace(told, read_to) != read_to);
@@ -103,7 +111,13 @@ impl Projection {
     pub(crate) fn start_over(&self, created_at: Timestamp) {
         let mut now = self.lock_write();
         let origin = Origin { created_at, restarts: now.origin.restarts + 1 };
-        *now = ProjectionState { origin, caught_up: false, fleet: Fleet::default(), uncounted: Vec::new() };
+        *now = ProjectionState {
+            origin,
+            caught_up: false,
+            fleet: Fleet::default(),
+            timeline: Timeline::default(),
+            uncounted: Vec::new(),
+        };
         drop(now);
         self.progress.start_over();
         self.caught_up.send_replace(false);

@@ -11,6 +11,7 @@ mod parts;
 mod past;
 mod present;
 mod status;
+mod timeline;
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ const SERVICE: &str = "muster-query";
 const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
 const DESCRIPTION: &str = "State of deployments, devices, sites and the fleet";
 
-const ENDPOINTS: [&str; 10] = [
+const ENDPOINTS: [&str; 11] = [
     "deployment",
     "deployments",
     "device",
@@ -47,6 +48,7 @@ const ENDPOINTS: [&str; 10] = [
     status::ENDPOINT,
     parts::ENDPOINT,
     actions::ENDPOINT,
+    timeline::ENDPOINT,
 ];
 
 /// Answers questions. Clones share the projection.
@@ -121,10 +123,9 @@ impl QueryHandler {
 
     /// The responder for questions that are not about the present.
     fn past_of(&self, call: &Call) -> Option<&History> {
-        // An unreadable question is refused there, whatever it is about. Parts are of the present alone.
-        let about_now = || {
-            call.endpoint == parts::ENDPOINT || point_of(&call.payload).map_or(true, |point| point.is_now())
-        };
+        // An unreadable question is refused there, whatever it is about.
+        let takes_no_point = [parts::ENDPOINT, timeline::ENDPOINT].contains(&call.endpoint);
+        let about_now = || takes_no_point || point_of(&call.payload).map_or(true, |point| point.is_now());
         let history = self.history.as_ref()?;
         (past::ENDPOINTS.contains(&call.endpoint) || !about_now()).then_some(history)
     }
@@ -136,6 +137,9 @@ impl QueryHandler {
     pub(crate) fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
         if endpoint == parts::ENDPOINT {
             return parts::answer(&self.projection, question);
+        }
+        if endpoint == timeline::ENDPOINT {
+            return timeline::answer(&self.projection, question);
         }
         if groups::ENDPOINTS.contains(&endpoint) {
             return groups::answer(&self.projection, endpoint, question);

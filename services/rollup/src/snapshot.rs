@@ -147,6 +147,7 @@ impl Snapshots {
         }
         let begun = Instant::now();
         let (ledger_seq, devices) = (changes.as_of.ledger_seq, changes.records.len());
+        let timeline_to = changes.timeline.0;
         self.due.extend(changes.records.iter().map(|record| record.key().clone()));
         let keep = self.keeps(origin, changes.as_of.ledger_seq);
         let archive = Arc::clone(&self.archive);
@@ -166,6 +167,11 @@ impl Snapshots {
             Ok(checkpoint) => {
                 self.stored = (origin, ledger_seq);
                 self.due.clear();
+                self.projection.update_marks(|now| {
+                    if now.origin == origin {
+                        now.timeline.set_saved(timeline_to);
+                    }
+                });
                 self.failed = false;
                 self.metrics.snapshot(SnapshotResult::Stored);
                 self.metrics.snapshot_seq.set(ledger_seq as i64);
@@ -220,6 +226,7 @@ impl Snapshots {
                 as_of: now.fleet.as_of(),
                 fleet_digest: now.fleet.fleet_view().tally.digest,
                 hearing: now.fleet.hearing_state().clone(),
+                timeline: now.timeline.unsaved(),
                 records: Vec::new(),
             };
             (now.origin, changes)
@@ -321,7 +328,7 @@ mod tests {
         ] {
             let directory = tempfile::tempdir().unwrap();
             let (projection, mut snapshots) = writer(&directory, every);
-            projection.update(|now| hear(now, 3));
+            projection.update(|now| hear(&mut now.fleet, 3));
             let (begun, mut read_to) = (Instant::now(), projection.read_to());
             let catching_up = async {
                 tokio::time::sleep(after.unwrap_or(2 * HOUR)).await;
@@ -358,7 +365,7 @@ mod tests {
         ] {
             let (projection, mut snapshots) = writer(&directory, every);
             projection.set_caught_up();
-            projection.update(|now| hear(now, 3));
+            projection.update(|now| hear(&mut now.fleet, 3));
             snapshots.rest_after(took);
             let begun = Instant::now();
             snapshots.until_due(&mut projection.read_to()).await;
@@ -373,12 +380,12 @@ mod tests {
         let (projection, mut snapshots) = writer(&directory, HOUR);
 
         projection.start_over("2026-11-21T08:00:00Z".parse().unwrap());
-        projection.update(|now| (1..=3).for_each(|number| hear(now, number)));
+        projection.update(|now| (1..=3).for_each(|number| hear(&mut now.fleet, number)));
         run(snapshots.store.as_ref().unwrap(), "ALTER TABLE device RENAME TO away");
         snapshots.save().await;
         assert!(snapshots.failed, "there is no table to write to");
         run(snapshots.store.as_ref().unwrap(), "ALTER TABLE away RENAME TO device");
-        projection.update(|now| hear(now, 4));
+        projection.update(|now| hear(&mut now.fleet, 4));
         snapshots.save().await;
         assert!(!snapshots.failed);
         drop(snapshots);

@@ -1,4 +1,4 @@
-//! Stores the snapshot: one SQLite file with a record for each device and the position in LEDGER at which they
+//! Stores the snapshot: one SQLite file with a record for each device, the timeline, and the position in LEDGER at which they
 //! are true.
 //!
 //! The file is a cache of LEDGER: if it does not fit, it is set aside and LEDGER is read again; it is never
@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
+use muster_contract::subjects::ViewKey;
+use muster_contract::timeline::TimelinePoint;
 use muster_contract::view::AsOf;
 use muster_contract::{DeviceKey, Timestamp};
-use muster_domain::fold::{DeviceRecord, Fleet, HearingState};
+use muster_domain::fold::{DeviceRecord, Fleet, HearingState, Timeline};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
@@ -49,6 +51,11 @@ const TABLES: &str = "
     CREATE TABLE device (key TEXT PRIMARY KEY, record TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
+/// Added to a file that was written before there were timelines.
+const TIMELINE_TABLE: &str = "
+    CREATE TABLE IF NOT EXISTS timeline (series TEXT PRIMARY KEY, points TEXT NOT NULL) WITHOUT ROWID;
+";
+
 /// Distinguishes our files from others, and their versions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
@@ -74,6 +81,8 @@ pub enum StoredSnapshot {
         created_at: Timestamp,
         /// The fold as it was.
         fleet: Box<Fleet>,
+        /// How its counts had changed.
+        timeline: Timeline,
     },
     /// A snapshot that does not hold; it lies aside now.
     SetAside {
@@ -97,6 +106,8 @@ pub struct Changes {
     pub fleet_digest: Digest,
     /// The hub's hearing state there.
     pub hearing: HearingState,
+    /// The series of the timeline that changed, empty where one is gone, complete up to this second.
+    pub timeline: (i64, Vec<(ViewKey, Vec<TimelinePoint>)>),
     /// Devices that changed, as they are there.
     pub records: Vec<DeviceRecord>,
 }
@@ -267,6 +278,7 @@ impl Store {
         let connection = connect(&path).and_then(|connection| {
             KIND.mark(&connection)?;
             connection.execute_batch(TABLES)?;
+            connection.execute_batch(TIMELINE_TABLE)?;
             Ok(connection)
         });
         match connection {
@@ -279,6 +291,7 @@ impl Store {
     fn open_existing(path: &Path) -> Result<Result<(Self, StoredSnapshot), Damage>, StoreError> {
         let opened = connect(path).map_err(Damage::Unreadable).and_then(|connection| {
             KIND.check(&connection)?;
+            connection.execute_batch(TIMELINE_TABLE).map_err(Damage::Unreadable)?;
             let found = load(&connection)?;
             Ok((Self { connection, path: path.to_owned() }, found))
         });
@@ -373,7 +386,8 @@ fn load(connection: &Connection) -> Result<StoredSnapshot, Damage> {
     if fleet.fleet_view().tally.digest != digest {
         return Err(Damage::Counts);
     }
-    Ok(StoredSnapshot::Snapshot { created_at, fleet: Box::new(fleet) })
+    let timeline = load_timeline(connection)?;
+    Ok(StoredSnapshot::Snapshot { created_at, fleet: Box::new(fleet), timeline })
 }
 
 fn load_position(connection: &Connection) -> Result<Option<(Timestamp, AsOf, Digest)>, Damage> {
@@ -400,6 +414,23 @@ fn load_hearing(connection: &Connection) -> Result<HearingState, Damage> {
     serde_json::from_str(&text).map_err(|_| Damage::Counts)
 }
 
+/// A series that cannot be read is left out: it is shown, and nothing is derived from it.
+fn load_timeline(connection: &Connection) -> Result<Timeline, Damage> {
+    let mut statement =
+        connection.prepare("SELECT series, points FROM timeline").map_err(Damage::Unreadable)?;
+    let rows =
+        statement.query_map((), |row| <(String, String)>::try_from(row)).map_err(Damage::Unreadable)?;
+    let rows: Vec<(String, String)> = rows.collect::<Result<_, _>>().map_err(Damage::Unreadable)?;
+    let series = rows.into_iter().filter_map(|(series, points)| {
+        let read = ViewKey::parse(&series).zip(serde_json::from_str(&points).ok());
+        if read.is_none() {
+            tracing::warn!(series, "cannot read a series of the timeline; it begins anew");
+        }
+        read
+    });
+    Ok(Timeline::restore(series))
+}
+
 fn load_fleet(connection: &Connection, as_of: AsOf, hearing: HearingState) -> Result<Fleet, Damage> {
     let mut statement =
         connection.prepare("SELECT key, record, mark FROM device").map_err(Damage::Unreadable)?;
@@ -422,8 +453,9 @@ fn understand((key, record, mark): Row) -> Result<DeviceRecord, Damage> {
 
 fn write(transaction: &Transaction<'_>, changes: &Changes) -> rusqlite::Result<()> {
     if changes.afresh {
-        transaction.execute("DELETE FROM device", ())?;
+        transaction.execute_batch("DELETE FROM device; DELETE FROM timeline;")?;
     }
+    write_timeline(transaction, &changes.timeline.1)?;
     let mut device = transaction
         .prepare_cached("INSERT OR REPLACE INTO device (key, record, mark) VALUES (?1, ?2, ?3)")?;
     for record in &changes.records {
@@ -442,6 +474,23 @@ fn write(transaction: &Transaction<'_>, changes: &Changes) -> rusqlite::Result<(
             as_text(&changes.hearing)?,
         ],
     )?;
+    Ok(())
+}
+
+fn write_timeline(
+    transaction: &Transaction<'_>,
+    series: &[(ViewKey, Vec<TimelinePoint>)],
+) -> rusqlite::Result<()> {
+    let mut replace =
+        transaction.prepare_cached("INSERT OR REPLACE INTO timeline (series, points) VALUES (?1, ?2)")?;
+    let mut remove = transaction.prepare_cached("DELETE FROM timeline WHERE series = ?1")?;
+    for (key, points) in series {
+        if points.is_empty() {
+            remove.execute([key.to_string()])?;
+        } else {
+            replace.execute(params![key.to_string(), as_text(points)?])?;
+        }
+    }
     Ok(())
 }
 

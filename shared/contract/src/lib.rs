@@ -8,7 +8,7 @@
 //! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`] and its kind of [`evidence`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
 //! [`pulse`], [`partition`], [`presence`] (which repeats a [`desired_refusal`] and the term of a [`token`]), [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
-//! [`lag`], [`validity`], a [`point`] of the past, [`history`], [`changes`], [`actions`] and [`notify`], the address of a [webhook](WebhookUrl), the records
+//! [`lag`], [`validity`], a [`point`] of the past, [`history`], [`changes`], [`actions`], the [`timeline`] and [`notify`], the address of a [webhook](WebhookUrl), the records
 //! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`field_path`] finds
 //! the line of a field, [`canonical`] computes digests.
 
@@ -72,6 +72,7 @@ pub mod standing_part;
 pub mod state;
 pub mod status;
 pub mod subjects;
+pub mod timeline;
 pub mod token;
 pub mod validity;
 pub mod version;

@@ -70,7 +70,7 @@ pub fn read_query(endpoint: &str, question: &[u8]) -> Result<Query, ErrorBody> {
         // A federation selects the hub by the site.
         "site" | "moment" | "digests" | "verify" => &["site"],
         "why" => &["device", "id", "site"],
-        "actions" => &["id"],
+        "actions" | "timeline" => &["id"],
         _ => &[],
     };
     let Query { id, site, device, freshness, verdict, error, version, not_running, output, .. } = &query;

@@ -191,7 +191,7 @@ fn changed<const N: usize>(folder: &Path, file: &str, fields: [(&str, Value); N]
 fn open_rollup(folder: &Path) {
     let data = copied(folder);
     let (_, found) = Store::open(data.path()).unwrap();
-    let StoredSnapshot::Snapshot { created_at, fleet } = found else { panic!("{found:?}") };
+    let StoredSnapshot::Snapshot { created_at, fleet, .. } = found else { panic!("{found:?}") };
     assert!(fleet.as_of().ledger_seq > 0);
     let checkpoints = Checkpoints::open(data.path(), created_at, ROOM).unwrap();
     let mark = *checkpoints.marks().last().expect("a checkpoint");

@@ -72,7 +72,7 @@ impl Hub {
 
     /// The fold of LEDGER up to a fact, by the rules alone.
     async fn folded_to(&self, ledger_seq: u64) -> Fleet {
-        self.fold_while(|seq| seq <= ledger_seq).await
+        self.fold_while(|seq| seq <= ledger_seq).await.0
     }
 }
 

@@ -14,6 +14,7 @@ mod notices;
 mod proof;
 mod restart;
 mod spare;
+mod timeline;
 mod views;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, QUERY_PREFIX, ViewKey, stream};
 use muster_contract::view::FleetView;
-use muster_domain::fold::{Fleet, Position};
+use muster_domain::fold::{Fleet, Position, Timeline};
 use muster_rollup::app::Handle;
 use muster_rollup::config::Cli;
 use muster_service::supervisor::{Drained, Supervisor};
@@ -67,27 +68,30 @@ impl Hub {
 
     /// The result of reading all of LEDGER, by the rules alone.
     async fn folded(&self) -> Fleet {
-        self.fold_while(|_| true).await
+        self.fold_while(|_| true).await.0
     }
 
     /// The result of reading LEDGER up to the first sequence that is not wanted.
-    async fn fold_while(&self, wanted: impl Fn(u64) -> bool) -> Fleet {
+    async fn fold_while(&self, wanted: impl Fn(u64) -> bool) -> (Fleet, Timeline) {
         let mut replay = self.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
-        let mut fleet = Fleet::default();
+        let (mut fleet, mut timeline) = (Fleet::default(), Timeline::default());
         while let Some(batch) = soon("LEDGER", replay.next_present(1000)).await.unwrap() {
             for message in batch {
                 if !wanted(message.stream_seq) {
-                    return fleet;
+                    return (fleet, timeline);
                 }
                 let at = Position { ledger_seq: message.stream_seq, stored_at: message.stored_at };
                 let subject = LedgerSubject::parse(&message.subject);
+                if !matches!(subject, Some(LedgerSubject::Hub(_))) {
+                    timeline.advance(&fleet, at.stored_at);
+                }
                 match subject.and_then(|of| Fact::parse(&of, &message.payload).ok().map(|fact| (of, fact))) {
                     Some((subject, fact)) => drop(fleet.apply(at, &subject, fact)),
                     None => fleet.pass(at),
                 }
             }
         }
-        fleet
+        (fleet, timeline)
     }
 
     /// The views in the bucket: their digests by key, as far as they carry one.

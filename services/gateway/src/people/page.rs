@@ -18,6 +18,7 @@ mod samples;
 pub(super) mod side;
 mod silence;
 mod site;
+mod timeline;
 
 use axum::Router;
 use axum::response::{IntoResponse as _, Response};

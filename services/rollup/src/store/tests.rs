@@ -43,6 +43,7 @@ fn changes(fleet: &Fleet, afresh: bool, skip: usize) -> Changes {
         as_of: fleet.as_of(),
         fleet_digest: fleet.fleet_view().tally.digest,
         hearing: fleet.hearing_state().clone(),
+        timeline: (0, Vec::new()),
         records: fleet.records().skip(skip).collect(),
     }
 }
@@ -54,7 +55,7 @@ fn saved(directory: &TempDir, devices: u64) {
 
 fn restored(directory: &TempDir) -> Fleet {
     match Store::open(directory.path()).unwrap().1 {
-        StoredSnapshot::Snapshot { created_at, fleet } => {
+        StoredSnapshot::Snapshot { created_at, fleet, .. } => {
             assert_eq!(created_at, ledger_time());
             *fleet
         }
@@ -101,6 +102,45 @@ fn only_changes_are_saved_unless_it_is_another_ledger() {
     store.save(&changes(&fleet(1), true, 0)).unwrap();
     drop(store);
     assert_eq!(restored(&directory).devices_known(), 1);
+}
+
+#[test]
+fn a_saved_timeline_is_restored_and_a_series_that_is_gone_is_not() {
+    let (directory, web) = (tempfile::tempdir().unwrap(), ViewKey::Deployment("web".parse().unwrap()));
+    let mut timeline = Timeline::default();
+    timeline.advance(&fleet(3), "2026-11-20T09:00:00Z".parse().unwrap());
+    let (up_to, mut series) = timeline.unsaved();
+    let points = series[0].1.clone();
+    assert_eq!((series.len(), &series[0].0, points.len()), (1, &ViewKey::Fleet, 1));
+    series.push((web.clone(), points));
+    let (mut store, _) = Store::open(directory.path()).unwrap();
+    // A file of an earlier version has no such table.
+    run(&store, "DROP TABLE timeline");
+    drop(store);
+    (store, _) = Store::open(directory.path()).unwrap();
+    store.save(&Changes { timeline: (up_to, series), ..changes(&fleet(3), false, 0) }).unwrap();
+    let gone = Changes { timeline: (up_to, vec![(web.clone(), Vec::new())]), ..changes(&fleet(4), false, 3) };
+    let answers = |store: Store| {
+        drop(store);
+        let StoredSnapshot::Snapshot { fleet, timeline, .. } = Store::open(directory.path()).unwrap().1
+        else {
+            panic!("a snapshot was saved")
+        };
+        let id = "web".parse().unwrap();
+        (timeline.answer(&fleet, None), timeline.answer(&fleet, Some(&id)).map(|answer| answer.points))
+    };
+    let (whole, of_web) = answers(store);
+    assert_eq!((whole, of_web.map(|points| points.len())), (timeline.answer(&fleet(3), None), Some(2)));
+    (store, _) = Store::open(directory.path()).unwrap();
+    store.save(&gone).unwrap();
+    assert_eq!(answers(store).1, None);
+    (store, _) = Store::open(directory.path()).unwrap();
+    store.save(&changes(&fleet(1), true, 0)).unwrap();
+    assert_eq!(
+        answers(store).0.map(|answer| answer.points.len()),
+        Some(1),
+        "of another LEDGER: the present alone"
+    );
 }
 
 #[test]

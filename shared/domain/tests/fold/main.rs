@@ -26,6 +26,7 @@ mod status;
 mod status_laws;
 mod status_queries;
 mod targets;
+mod timeline;
 mod tokens;
 mod vectors;
 mod why;

@@ -19,6 +19,8 @@ use super::parts::{
     panel, second, sentence, short, standing, verdict,
 };
 use super::rollout::{deployment, names};
+use super::side::within;
+use super::timeline::{self, Chart};
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::problem::Problem;
@@ -31,7 +33,7 @@ const STEPS_MAX: usize = 100;
 const REASONS_MAX: usize = 10;
 
 const AT: Param = param("at", Kind::Time, "As known at this time");
-const PARAMS: [Param; 1] = [AT];
+const PARAMS: [Param; 2] = [AT, timeline::SPAN];
 const DEVICES_PARAMS: [Param; 5] = [
     AT,
     param("standing", Kind::Text, "Only this standing"),
@@ -72,10 +74,15 @@ pub(super) async fn page(
     let (mut question, then) = question(&id, &values, now)?;
     let answer: DeploymentAnswer = understood(&people.hub.history("deployment", &question).await?)?;
     question.insert("limit".to_owned(), json!(REASONS_MAX));
-    let why = reasons(&people, question).await?;
+    let (why, timeline) =
+        tokio::join!(reasons(&people, question), within(timeline::ask(&people.hub, Some(&id))));
+    let why = why?;
+    let address = format!("/deployments/{}", encoded(id.as_str()));
+    let history = Chart::of(&address, &values, now, then)?.draw(&timeline);
     let content = html! {
         p.crumbs { a href="/" { "Fleet" } " / deployment" }
         (truth(&answer.view, then.unwrap_or(now)))
+        (panel(html! { "History" }, html! {}, Some(&format!("muster timeline {id}")), history))
         div.columns {
             div.column {
                 (panel(html! { "Why" }, html! { (number(why.because)) " of " (number(why.of)) },

@@ -20,8 +20,9 @@ use super::parts::{
     short, split, verdict,
 };
 use super::rollout;
-use super::side::{Part, Side};
+use super::side::{Part, Side, within};
 use super::silence::heat_map;
+use super::timeline::{self, Chart};
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::people::live::CachedView;
@@ -31,8 +32,11 @@ const ROWS_MAX: usize = 40;
 /// Rows of a list on the side.
 const SIDE_ROWS_MAX: usize = 8;
 
-const PARAMS: [Param; 2] =
-    [param("at", Kind::Time, "As known at this time"), param("all", Kind::Flag, "Every deployment and site")];
+const PARAMS: [Param; 3] = [
+    param("at", Kind::Time, "As known at this time"),
+    param("all", Kind::Flag, "Every deployment and site"),
+    timeline::SPAN,
+];
 
 /// The first screen.
 pub(super) async fn page(
@@ -43,7 +47,7 @@ pub(super) async fn page(
     let rows = if values.get("all") == Some("true") { usize::MAX } else { ROWS_MAX };
     let now = people.clock.now();
     let mut question = values.question(now)?;
-    question.remove("all");
+    question.retain(|field, _| field == "at");
     if question.is_empty() {
         let views = people.feed.views();
         let side = people.side.read(&people.hub, now).await;
@@ -54,12 +58,13 @@ pub(super) async fn page(
             deployments,
             sites,
             side: Some(&side),
+            history: Chart::of("/", &values, now, None)?.draw(&side.timeline),
             rows,
             now,
         };
         return Ok(Frame::live("Fleet", "Fleet").answer(&people, &screen.draw()));
     }
-    past(&people, question, rows).await
+    past(&people, question, &values, rows).await
 }
 
 fn view<V>(held: &Arc<CachedView<V>>) -> &V {
@@ -70,6 +75,7 @@ fn view<V>(held: &Arc<CachedView<V>>) -> &V {
 async fn past(
     people: &People,
     mut question: Map<String, Value>,
+    values: &Values,
     rows: usize,
 ) -> Result<Response, ProblemPage> {
     let moment = people.hub.history("moment", &question).await?;
@@ -81,7 +87,10 @@ async fn past(
     let deployments: DeploymentsAnswer = understood(&people.hub.history("deployments", &question).await?)?;
     let then: Timestamp = at.unwrap_or(fleet.tally.as_of.at);
     let deployments = deployments.deployments.iter().collect();
-    let screen = Screen { fleet: Some(&fleet), deployments, sites: Vec::new(), side: None, rows, now: then };
+    let timeline = within(timeline::ask(&people.hub, None)).await;
+    let history = Chart::of("/", values, people.clock.now(), Some(then))?.draw(&timeline);
+    let sites = Vec::new();
+    let screen = Screen { fleet: Some(&fleet), deployments, sites, side: None, history, rows, now: then };
     Ok(Frame::live("Fleet", "Fleet").at(Some(then)).answer(people, &screen.draw()))
 }
 
@@ -92,6 +101,7 @@ struct Screen<'a> {
     sites: Vec<&'a SiteView>,
     /// None of the past.
     side: Option<&'a Side>,
+    history: Markup,
     rows: usize,
     now: Timestamp,
 }
@@ -115,6 +125,7 @@ impl Screen<'_> {
                     p { "The hub has no device and no deployment. Enrol a device, or publish a repository." }
                 },
             }
+            (panel(html! { "History" }, html! {}, Some("muster timeline"), self.history.clone()))
             div.columns {
                 div.column { (self.deployments()) @if self.side.is_some() { (self.sites()) } }
                 @if let Some(side) = self.side {
@@ -420,7 +431,8 @@ mod tests {
     fn screen<'a>(deployments: &'a [DeploymentView], sites: &'a [SiteView]) -> Screen<'a> {
         let (deployments, sites) = (deployments.iter().collect(), sites.iter().collect());
         let now = "2026-11-20T08:00:00Z".parse().unwrap();
-        Screen { fleet: None, deployments, sites, side: None, rows: ROWS_MAX, now }
+        let history = html! {};
+        Screen { fleet: None, deployments, sites, side: None, history, rows: ROWS_MAX, now }
     }
 
     #[test]

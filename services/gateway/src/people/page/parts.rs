@@ -53,7 +53,7 @@ pub(super) const fn tint(standing: Standing) -> &'static str {
 }
 
 /// The sign, the word and the tint of a verdict.
-const fn verdict_look(verdict: Verdict) -> (&'static str, &'static str, &'static str) {
+pub(super) const fn verdict_look(verdict: Verdict) -> (&'static str, &'static str, &'static str) {
     match verdict {
         Verdict::Failing => ("\u{2715}", "failing", "bad"),
         Verdict::Overdue => ("\u{29d6}", "overdue", "bad"),

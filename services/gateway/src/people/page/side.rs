@@ -13,11 +13,14 @@ use muster_contract::Timestamp;
 use muster_contract::incident::HubIncident;
 use muster_contract::quarantine::{QuarantineAction, QuarantineAnswer, QuarantineRequest};
 use muster_contract::query::{DeviceLine, DevicesAnswer, PAGE_MAX, Query};
+use muster_contract::timeline::TimelineAnswer;
 use muster_contract::view::Freshness;
 use muster_domain::rollout::RolloutProgress;
 use muster_service::error::chain;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
+
+use super::timeline;
 
 /// Time for which an answer is shared.
 const SHARED_FOR: Duration = Duration::from_secs(1);
@@ -42,6 +45,8 @@ pub(super) struct Side {
     pub(super) incidents: Part<Vec<HubIncident>>,
     /// Rejected reports on the first page, and whether there are more.
     pub(super) quarantined: Part<(usize, bool)>,
+    /// How the counts of the fleet have changed.
+    pub(super) timeline: Part<TimelineAnswer>,
 }
 
 /// The newest parts, and when they were asked for.
@@ -64,7 +69,7 @@ impl SideCache {
 }
 
 async fn ask(hub: &Hub, now: Timestamp) -> Side {
-    let ((held, rollouts), dark, incidents, quarantined) = tokio::join!(
+    let ((held, rollouts), dark, incidents, quarantined, timeline) = tokio::join!(
         async {
             let held = within(held_changes(hub)).await;
             let rollouts = match &held {
@@ -76,11 +81,12 @@ async fn ask(hub: &Hub, now: Timestamp) -> Side {
         within(dark(hub)),
         within(hub.incidents()),
         within(quarantined(hub)),
+        within(timeline::ask(hub, None)),
     );
-    Side { held, rollouts, dark, incidents, quarantined }
+    Side { held, rollouts, dark, incidents, quarantined, timeline }
 }
 
-async fn within<T>(part: impl Future<Output = Result<T, AskError>>) -> Part<T> {
+pub(super) async fn within<T>(part: impl Future<Output = Result<T, AskError>>) -> Part<T> {
     match timeout(PART_TIMEOUT, part).await {
         Ok(part) => part.map_err(|error| chain(&error)),
         Err(_) => Err(format!("no answer within {} s", PART_TIMEOUT.as_secs())),

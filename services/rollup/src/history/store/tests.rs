@@ -34,7 +34,17 @@ pub(crate) fn saved(store: &mut Store, size: u64) -> (AsOf, Digest) {
     let fleet_digest = fleet.fleet_view().tally.digest;
     let (records, hearing) = (fleet.records().collect(), fleet.hearing_state().clone());
     let (as_of, created_at) = (fleet.as_of(), ledger_time());
-    store.save(&Changes { afresh: true, created_at, as_of, fleet_digest, hearing, records }).unwrap();
+    store
+        .save(&Changes {
+            afresh: true,
+            created_at,
+            as_of,
+            fleet_digest,
+            hearing,
+            timeline: (0, Vec::new()),
+            records,
+        })
+        .unwrap();
     (as_of, fleet_digest)
 }
 

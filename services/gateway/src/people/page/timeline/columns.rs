@@ -1,0 +1,121 @@
+//! Divides a time into columns, finds the worst of each, and says it in words. It draws nothing.
+
+use std::cmp::Reverse;
+
+use muster_contract::Timestamp;
+use muster_contract::timeline::TimelinePoint;
+use muster_contract::view::Verdict;
+
+use crate::people::page::parts::{count, number, second, verdict_look};
+
+/// Columns of a chart.
+const COLUMNS: i64 = 48;
+
+/// A part of the time, by second: from the first up to before the last.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) from: i64,
+    pub(super) to: i64,
+    /// The point of the worst verdicts, with its moment in this time; none if nothing is known of the time.
+    pub(super) worst: Option<TimelinePoint>,
+    /// The most targets.
+    pub(super) targets: u64,
+    /// The fewest targets that run what they should for certain.
+    pub(super) certain: u64,
+    /// The most targets that have failed for certain.
+    pub(super) failed: u64,
+    /// The most devices that were not heard.
+    pub(super) silent: u64,
+    pub(super) devices: u64,
+    /// The most missing reports.
+    pub(super) missing: u64,
+}
+
+/// The highest values of all columns.
+#[derive(Debug, Default)]
+pub(super) struct Peaks {
+    pub(super) targets: u64,
+    pub(super) silent: u64,
+    pub(super) devices: u64,
+    pub(super) missing: u64,
+}
+
+impl Peaks {
+    pub(super) fn of(columns: &[Column]) -> Self {
+        let most = |value: fn(&Column) -> u64| columns.iter().map(value).max().unwrap_or_default();
+        Self {
+            targets: most(|column| column.targets),
+            silent: most(|column| column.silent),
+            devices: most(|column| column.devices),
+            missing: most(|column| column.missing),
+        }
+    }
+}
+
+/// The columns of the last `span` seconds, the oldest first. They begin at multiples of their width, so that a column stays the
+/// same until it leaves the chart.
+pub(super) fn columns(points: &[TimelinePoint], now: i64, span: i64) -> Vec<Column> {
+    let width = span / COLUMNS;
+    let end = (now.div_euclid(width) + 1) * width;
+    let starts = (0..COLUMNS).map(|index| end - (COLUMNS - index) * width);
+    starts.map(|from| column(points, from, from + width)).collect()
+}
+
+fn column(points: &[TimelinePoint], from: i64, to: i64) -> Column {
+    let after_start = points.partition_point(|point| point.at.as_second() <= from);
+    let before_end = points.partition_point(|point| point.at.as_second() < to);
+    // The last point before the column holds at its start.
+    let held = &points[after_start.saturating_sub(1)..before_end];
+    let most = |value: fn(&TimelinePoint) -> u64| held.iter().map(value).max().unwrap_or_default();
+    let worst = held.iter().min_by_key(|point| urgency(point)).cloned();
+    let at = |point: TimelinePoint| {
+        let start = Timestamp::from_second(from).unwrap_or(point.at);
+        TimelinePoint { at: point.at.max(start), ..point }
+    };
+    Column {
+        from,
+        to,
+        worst: worst.map(at),
+        targets: most(|point| point.targets),
+        certain: held.iter().map(|point| point.converged.lo).min().unwrap_or_default(),
+        failed: most(|point| point.targets.saturating_sub(point.converged.hi)),
+        silent: most(|point| point.devices.stale + point.devices.never),
+        devices: most(|point| point.devices.total()),
+        missing: most(|point| point.missing_reports),
+    }
+}
+
+/// Orders points by how bad they are, the worst first.
+fn urgency(point: &TimelinePoint) -> impl Ord + use<> {
+    let count = |verdict| Reverse(point.deployments.get(&verdict).copied().unwrap_or_default());
+    (Verdict::WORST_FIRST.map(count), point.converged.lo, Reverse(point.missing_reports))
+}
+
+impl Column {
+    /// The column in words.
+    pub(super) fn words(&self) -> String {
+        let time = |at| Timestamp::from_second(at).map(second).unwrap_or_default();
+        let said = self.worst.as_ref().map_or_else(|| "nothing is known of this time".to_owned(), words);
+        format!("{} to {}: {said}", time(self.from), time(self.to))
+    }
+}
+
+/// A point in words.
+pub(super) fn words(point: &TimelinePoint) -> String {
+    let verdicts = Verdict::WORST_FIRST.into_iter().filter_map(|verdict| {
+        let (_, word, _) = verdict_look(verdict);
+        point.deployments.get(&verdict).map(|count| format!("{} {word}", number(*count)))
+    });
+    let mut parts: Vec<String> = verdicts.collect();
+    if parts.is_empty() {
+        parts.push("no deployment".to_owned());
+    }
+    let (lo, hi) = (number(point.converged.lo), number(point.converged.hi));
+    parts.push(format!("certain {lo}\u{2013}{hi} of {}", count(point.targets, "target")));
+    let silent = point.devices.stale + point.devices.never;
+    parts.push(format!("{} of {} not heard", number(silent), count(point.devices.total(), "device")));
+    if point.missing_reports > 0 {
+        parts.push(format!("{} missing", count(point.missing_reports, "report")));
+    }
+    parts.join("; ")
+}

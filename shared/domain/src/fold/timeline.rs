@@ -1,0 +1,264 @@
+//! The timeline: how the counts of the fleet and of each deployment have changed, in steps of [`STEP`].
+//!
+//! The state at a multiple of the step is recorded once a later fact follows, if its counts differ from the point before. So the
+//! timeline is a function of the facts and of the times at which the bus stored them, wherever a reader was restarted between.
+//! Older points are thinned: each span of [`TIERS`] keeps its last point and its worst one. It knows no devices.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use muster_contract::subjects::ViewKey;
+use muster_contract::timeline::{POINTS_MAX, TimelineAnswer, TimelinePoint};
+use muster_contract::view::{Bounds, Split, Verdict};
+use muster_contract::{DeploymentId, Timestamp};
+
+use super::fleet::Fleet;
+
+/// Seconds between two points at least.
+const STEP: i64 = 15;
+const MINUTE: i64 = 60;
+const HOUR: i64 = 60 * MINUTE;
+/// How long a point is kept.
+const AGE_MAX: i64 = 14 * 24 * HOUR;
+/// Up to an age, the span of which two points at most are kept; in seconds. Each span is a multiple of the one before, so
+/// that thinning twice is thinning once.
+const TIERS: [(i64, i64); 4] =
+    [(15 * MINUTE, STEP), (2 * HOUR, 2 * MINUTE), (24 * HOUR, 20 * MINUTE), (AGE_MAX, 4 * HOUR)];
+/// Points of all series together: some 20 MB.
+const POINTS_IN_ALL: usize = 200_000;
+/// Points of a series, however many there are.
+const POINTS_MIN: usize = 16;
+
+const _: () = {
+    let (mut at, mut most) = (0, 2);
+    while at < TIERS.len() {
+        let (from, span) = if at == 0 { (0, STEP) } else { TIERS[at - 1] };
+        assert!(TIERS[at].1 % span == 0 && TIERS[at].0 > from);
+        // A span that begins or ends within the tier counts too.
+        most += 2 * ((TIERS[at].0 - from) / TIERS[at].1 + 1);
+        at += 1;
+    }
+    assert!(most as usize <= POINTS_MAX && POINTS_MIN < POINTS_MAX);
+};
+
+/// The counts of one series. A count of deployments or targets is 32 bits wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counts {
+    verdicts: [u32; Verdict::ALL.len()],
+    devices: Split,
+    targets: u64,
+    converged: Bounds,
+    missing_reports: u64,
+}
+
+/// Counts, and the second from which on they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Point {
+    at: i64,
+    counts: Counts,
+}
+
+/// The timelines of the fleet and of all deployments.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    series: BTreeMap<ViewKey, Vec<Point>>,
+    /// The last multiple of the step at which the state was recorded.
+    recorded: i64,
+    /// Series that differ from the stored ones, with the time of the change.
+    unsaved: BTreeMap<ViewKey, i64>,
+}
+
+impl Counts {
+    const EMPTY: Self = Self {
+        verdicts: [0; Verdict::ALL.len()],
+        devices: Split { fresh: 0, stale: 0, never: 0 },
+        targets: 0,
+        converged: Bounds { lo: 0, hi: 0 },
+        missing_reports: 0,
+    };
+
+    fn of_point(point: &TimelinePoint) -> Self {
+        let count = |verdict| point.deployments.get(&verdict).copied().unwrap_or_default();
+        Self {
+            verdicts: Verdict::ALL.map(|verdict| u32::try_from(count(verdict)).unwrap_or(u32::MAX)),
+            devices: point.devices,
+            targets: point.targets,
+            converged: point.converged,
+            missing_reports: point.missing_reports,
+        }
+    }
+
+    fn shown(&self, at: Timestamp) -> TimelinePoint {
+        let counts = Verdict::ALL.into_iter().zip(self.verdicts.map(u64::from));
+        TimelinePoint {
+            at,
+            deployments: counts.filter(|(_, count)| *count > 0).collect(),
+            devices: self.devices,
+            targets: self.targets,
+            converged: self.converged,
+            missing_reports: self.missing_reports,
+        }
+    }
+
+    /// Orders counts by how bad they are, the worst first: by the deployments of each verdict from the most urgent on, then
+    /// by what is confirmed, then by what is missing.
+    fn urgency(&self) -> impl Ord + use<> {
+        let counts = Verdict::WORST_FIRST.map(|verdict| Reverse(self.verdicts[verdict as usize]));
+        (counts, self.converged.lo, Reverse(self.missing_reports))
+    }
+}
+
+impl Fleet {
+    fn fleet_counts(&self) -> Counts {
+        let whole = &self.totals.fleet;
+        Counts {
+            verdicts: whole.verdicts,
+            devices: whole.devices.by_freshness(),
+            targets: whole.group.targets(),
+            converged: whole.group.bounds(),
+            missing_reports: whole.devices.complete().missing_reports,
+        }
+    }
+
+    /// The counts of a deployment; empty where it is neither targeted nor leaving.
+    fn deployment_counts(&self, id: &DeploymentId) -> Counts {
+        let number = self.totals.deployment_numbers.get(id);
+        number.map_or(Counts::EMPTY, |number| self.counts_of(*number))
+    }
+
+    fn counts_of(&self, number: u32) -> Counts {
+        let group = &self.totals.deployment(number).group;
+        let verdict = group.verdict();
+        if verdict == Verdict::Empty {
+            return Counts::EMPTY;
+        }
+        Counts {
+            verdicts: Verdict::ALL.map(|other| u32::from(other == verdict)),
+            devices: group.heard(),
+            targets: group.targets(),
+            converged: group.bounds(),
+            missing_reports: group.complete().missing_reports,
+        }
+    }
+}
+
+impl Timeline {
+    /// A timeline from its stored series.
+    pub fn restore(stored: impl IntoIterator<Item = (ViewKey, Vec<TimelinePoint>)>) -> Self {
+        let point =
+            |point: &TimelinePoint| Point { at: point.at.as_second(), counts: Counts::of_point(point) };
+        let series = stored.into_iter().map(|(key, points)| (key, points.iter().map(point).collect()));
+        let series: BTreeMap<_, Vec<Point>> = series.collect();
+        let recorded = series.values().filter_map(|points| points.last()).map(|last| last.at).max();
+        Self { series, recorded: recorded.unwrap_or_default(), unsaved: BTreeMap::new() }
+    }
+
+    /// Records the state of the fleet if a step has ended between its last fact and the next one, which the bus stored at
+    /// `stored_at`. Call it before each fact.
+    pub fn advance(&mut self, fleet: &Fleet, stored_at: Timestamp) {
+        let as_of = fleet.as_of();
+        let end = (as_of.at.as_second().div_euclid(STEP) + 1) * STEP;
+        // A clock that was set back repeats steps: the first record holds.
+        if as_of.ledger_seq > 0 && stored_at.as_second() >= end && end > self.recorded {
+            self.record(fleet, end);
+        }
+    }
+
+    fn record(&mut self, fleet: &Fleet, at: i64) {
+        self.recorded = at;
+        self.remove_ended(at);
+        self.push(ViewKey::Fleet, Point { at, counts: fleet.fleet_counts() });
+        for (id, number) in &fleet.totals.deployment_numbers {
+            self.push(ViewKey::Deployment(id.clone()), Point { at, counts: fleet.counts_of(*number) });
+        }
+        let is_gone = |key: &&ViewKey| match key {
+            ViewKey::Deployment(id) => !fleet.totals.deployment_numbers.contains_key(id),
+            _ => false,
+        };
+        let gone: Vec<ViewKey> = self.series.keys().filter(is_gone).cloned().collect();
+        gone.into_iter().for_each(|key| self.push(key, Point { at, counts: Counts::EMPTY }));
+    }
+
+    /// Removes the series of deployments that are nowhere since before the oldest point.
+    fn remove_ended(&mut self, now: i64) {
+        let has_ended = |points: &[Point]| {
+            points.last().is_none_or(|last| last.counts == Counts::EMPTY && now - last.at > AGE_MAX)
+        };
+        for (key, _) in self.series.extract_if(.., |_, points| has_ended(points)) {
+            self.unsaved.insert(key, now);
+        }
+    }
+
+    fn push(&mut self, key: ViewKey, point: Point) {
+        let most = (POINTS_IN_ALL / self.series.len().max(1)).clamp(POINTS_MIN, POINTS_MAX - 1);
+        match self.series.get_mut(&key) {
+            Some(points) if points.last().is_some_and(|last| last.counts == point.counts) => return,
+            Some(points) => {
+                points.push(point);
+                thin(points, point.at, most);
+            }
+            None if point.counts == Counts::EMPTY => return,
+            None => _ = self.series.insert(key.clone(), vec![point]),
+        }
+        self.unsaved.insert(key, point.at);
+    }
+
+    /// The series to store, empty where one is gone, and the time up to which they are complete.
+    pub fn unsaved(&self) -> (i64, Vec<(ViewKey, Vec<TimelinePoint>)>) {
+        let shown = |point: &Point| Some(point.counts.shown(Timestamp::from_second(point.at).ok()?));
+        let series = self.unsaved.keys().map(|key| {
+            let points = self.series.get(key).map(Vec::as_slice).unwrap_or_default();
+            (key.clone(), points.iter().filter_map(shown).collect())
+        });
+        (self.recorded, series.collect())
+    }
+
+    /// Notes that everything up to a time is stored.
+    pub fn set_saved(&mut self, up_to: i64) {
+        self.unsaved.retain(|_, changed| *changed > up_to);
+    }
+
+    /// The timeline of the fleet, or of a deployment, with the present as its last point; none of a deployment without one.
+    pub fn answer(&self, fleet: &Fleet, deployment: Option<&DeploymentId>) -> Option<TimelineAnswer> {
+        let (key, present) = match deployment {
+            None => (ViewKey::Fleet, fleet.fleet_counts()),
+            Some(id) => (ViewKey::Deployment(id.clone()), fleet.deployment_counts(id)),
+        };
+        let recorded = self.series.get(&key).map(Vec::as_slice).unwrap_or_default();
+        if recorded.is_empty() && present == Counts::EMPTY && deployment.is_some() {
+            return None;
+        }
+        let as_of = fleet.as_of();
+        let shown = |point: &Point| Some(point.counts.shown(Timestamp::from_second(point.at).ok()?));
+        let mut points: Vec<TimelinePoint> = recorded.iter().filter_map(shown).collect();
+        if recorded.last().is_none_or(|last| last.counts != present) {
+            points.push(present.shown(as_of.at));
+        }
+        Some(TimelineAnswer { deployment: deployment.cloned(), as_of, points })
+    }
+}
+
+/// Keeps of each span the last point and the worst one, the first of equally bad ones, and `most` points in all. The newest point
+/// that is older than the oldest span stays, because its counts hold in that span.
+fn thin(points: &mut Vec<Point>, now: i64, most: usize) {
+    let expired = points.partition_point(|point| now - point.at > AGE_MAX).saturating_sub(1);
+    points.drain(..expired);
+    let kept: Vec<Point> =
+        points.chunk_by(|one, other| span(*one, now) == span(*other, now)).flat_map(kept_of).collect();
+    *points = kept;
+    points.drain(..points.len().saturating_sub(most));
+}
+
+/// The span in which a point lies, at a time.
+fn span(point: Point, now: i64) -> (i64, i64) {
+    let age = now - point.at;
+    let length =
+        TIERS.iter().find(|(until, _)| age <= *until).map_or(TIERS[TIERS.len() - 1].1, |(_, span)| *span);
+    (length, point.at.div_euclid(length))
+}
+
+fn kept_of(span: &[Point]) -> impl Iterator<Item = Point> + use<> {
+    let last = span.last().copied();
+    let worst = span.iter().min_by_key(|point| (point.counts.urgency(), point.at)).copied();
+    worst.filter(|worst| Some(*worst) != last).into_iter().chain(last)
+}
