@@ -151,7 +151,8 @@ async fn a_hub_that_dies_makes_streams_and_pages_stale_at_once() {
     assert_eq!((page.status, page.header("retry-after")), (503, Some("2")));
     assert!(page.body.contains("is-stale") && page.body.contains("Not up to date"), "{}", page.body);
     assert!(page.body.contains("/deployments/web"), "what was known before is shown, greyed");
-    for path in ["/api/v1/fleet", "/api/v1/rollouts", "/deployments/web"] {
+    assert_eq!(super::get(addr, "/live").await.unwrap().status, 200);
+    for path in ["/api/v1/fleet", "/api/v1/rollouts", "/deployments/web", "/ready"] {
         let refused = super::get(addr, path).await.unwrap();
         assert_eq!((refused.status, refused.header("retry-after")), (503, Some("2")), "{path}");
     }
@@ -165,4 +166,5 @@ async fn a_hub_that_dies_makes_streams_and_pages_stale_at_once() {
             other => Err(format!("{other:?}")),
         })
         .await;
+    assert_eq!(super::get(addr, "/ready").await.unwrap().body, "ready\n");
 }

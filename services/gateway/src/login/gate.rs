@@ -21,7 +21,7 @@ use crate::people::page;
 use crate::problem::Problem;
 
 /// Paths that need no session: health and logout, and the return from a provider.
-const OPEN: [&str; 3] = ["/live", "/logout", CALLBACK];
+const OPEN: [&str; 4] = ["/live", "/ready", "/logout", CALLBACK];
 /// Prefixes of more paths that need no session: the files of pages, the login, and the public certificates of devices.
 const OPEN_BELOW: [&str; 3] = ["/assets/", "/login/", "/.well-known/"];
 /// Paths that only an operator may read, with everything below them: payloads of rejected reports, webhooks, and packages, which a
@@ -199,9 +199,16 @@ mod tests {
 
     #[test]
     fn nothing_but_the_login_is_open() {
-        for path in
-            ["/login", "/login/key", "/login/nonce", "/logout", "/callback", "/live", "/assets/muster-1.css"]
-        {
+        for path in [
+            "/login",
+            "/login/key",
+            "/login/nonce",
+            "/logout",
+            "/callback",
+            "/live",
+            "/ready",
+            "/assets/muster-1.css",
+        ] {
             assert!(is_open(path), "{path}");
         }
         for path in

@@ -1,6 +1,7 @@
 //! All routes of people, behind the guard and the login.
 
 use axum::Router;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
@@ -25,6 +26,7 @@ fn all_routes() -> Router<People> {
     let openapi = async || ([(CONTENT_TYPE, "application/json")], api::openapi::text());
     Router::new()
         .route("/live", get(async || "alive\n"))
+        .route("/ready", get(ready))
         .route("/openapi.json", get(openapi))
         .merge(api::router())
         .merge(emco::router())
@@ -37,6 +39,14 @@ fn all_routes() -> Router<People> {
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the address does not take this method")
         })
+}
+
+/// For a balancer before several gateways: whether this one has views that may be believed. It says nothing else of the fleet.
+async fn ready(State(people): State<People>) -> Result<&'static str, Problem> {
+    match people.feed.staleness() {
+        None => Ok("ready\n"),
+        Some(staleness) => Err(Problem::passing(StatusCode::SERVICE_UNAVAILABLE, staleness.cause)),
+    }
 }
 
 #[cfg(test)]
