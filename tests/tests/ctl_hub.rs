@@ -58,6 +58,25 @@ async fn q01_a_status_is_told_where_nobody_tells_what_was_done_and_that_is_said(
 }
 
 #[tokio::test]
+async fn a_timeline_is_not_answered_by_a_federation_and_that_is_said() {
+    let said = played().await.muster(&["timeline"]).await;
+    assert_eq!((said.code, said.out.as_str()), (2, ""));
+    assert!(said.err.contains("A federation has no timeline"), "{}", said.err);
+}
+
+#[tokio::test]
+async fn a_timeline_begins_with_the_counts_that_hold_at_the_time() {
+    let mut answer = example("TimelineAnswer.fleet");
+    let reply = answer.to_string();
+    let play = move |_| ready(Ok(reply.clone().into()));
+    let hub = Hub::without_services().await.play(&[("timeline", "muster.query.timeline")], play).await;
+    let said = hub.muster(&["timeline", "--since", "2026-08-22T09:45:00Z", "--format", "json"]).await;
+    answer["points"].as_array_mut().unwrap().remove(0);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    assert_eq!(serde_json::from_str::<Value>(&said.out).unwrap(), answer);
+}
+
+#[tokio::test]
 async fn a_list_is_read_to_its_end() {
     let hub = played().await;
     let said = hub.muster(&["devices", "--format", "json"]).await;

@@ -12,6 +12,7 @@ use muster_contract::retry::RetrySummary;
 use muster_contract::silence::SilentSites;
 use muster_contract::status::{Rollup, StatusAnswer};
 use muster_contract::subjects::ViewKey;
+use muster_contract::timeline::TimelineAnswer;
 use muster_contract::view::{
     Bounds, Complete, DeploymentView, FleetView, Freshness, SiteView, Split, Standing, Tally, Verdict,
 };
@@ -191,6 +192,22 @@ fn the_past_and_the_proof() {
     golden("verify-different", &render::history::verify(&example("VerifyAnswer.different"), now()));
     golden("moment", &render::history::moment(&example("MomentAnswer.known-by-now")));
     golden("moment-as-known-then", &render::history::moment(&example("MomentAnswer.as-known-then")));
+}
+
+#[test]
+fn a_timeline_says_since_when_it_is_known_if_that_is_later() {
+    let (early, late) = ("2026-08-21T10:10:02Z".parse().unwrap(), "2026-08-22T09:00:00Z".parse().unwrap());
+    let fleet: TimelineAnswer = example("TimelineAnswer.fleet");
+    golden("timeline-fleet", &render::timeline::list(&fleet, early, now()));
+    assert!(!render::timeline::list(&fleet, late, now()).contains("Nothing is known"));
+    golden(
+        "timeline-deployment",
+        &render::timeline::list(&example("TimelineAnswer.deployment"), late, now()),
+    );
+    let mut empty = fleet;
+    empty.as_of.ledger_seq = 0;
+    let nothing = "Nothing is known of fleet; as of an empty ledger.\n";
+    assert_eq!(render::timeline::list(&empty, late, now()), nothing);
 }
 
 #[test]

@@ -82,6 +82,7 @@ async fn people_name_deployments_and_devices_and_shells_complete_them() {
         &["groups", "ring", "--deployment", "gateway"][..],
         &["subscription", "list"],
         &["changes", "--since", "0"],
+        &["timeline", "gateway"],
         &["device", "press-2"],
         &["why", "gateway"],
         &["devices"],

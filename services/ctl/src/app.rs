@@ -22,7 +22,7 @@ use crate::terminal::Terminal;
 use crate::{
     applications, audit, auth, complete, defined, devices, groups, history, hubs, incidents, login, names,
     packages, plans, publish, quarantine, reach, render, restore, rollout, status, streams, subscriptions,
-    support, top, watch, webhooks, why,
+    support, timeline, top, watch, webhooks, why,
 };
 
 /// Runs the command line of this process. It sets up no log, because standard error has the notes for the person.
@@ -148,6 +148,7 @@ async fn ask(
         }
         Command::Why(args) => why::run(session, args).await?,
         Command::Changes(args) => history::changes(session, args).await?,
+        Command::Timeline(args) => timeline::run(session, args).await?,
         Command::Diff(args) => history::diff(session, args).await?,
         Command::Verify => return history::verify(session).await,
         Command::Watch(WatchArgs { about: Some(WatchAbout::Approvals { within }), .. }) => {

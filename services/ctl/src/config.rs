@@ -42,7 +42,7 @@ pub(crate) use connection::{ConnectionArgs, ConnectionError};
 pub(crate) use device_arg::DeviceArg;
 pub use devices::DevicesArgs;
 pub(crate) use groups::{GroupsArgs, ViewCommand};
-pub(crate) use history::{ChangesArgs, DiffArgs, PointArgs};
+pub(crate) use history::{ChangesArgs, DiffArgs, PointArgs, TimelineArgs};
 pub(crate) use inventory::{
     CapabilityCommand, ClusterCommand, DisruptionArgs, DisruptionCommand, NodeCommand, NodeListArgs,
     NodeManifestArgs, NodeStateArgs,
@@ -76,6 +76,7 @@ Examples:
   muster watch web                       follow a deployment until Ctrl-C
   muster top                             the fleet on a screen that follows it
   muster changes --since 1h              every change of the last hour
+  muster timeline                        how the counts have changed for a day
   muster diff web --from 2h              how it differs from two hours ago
   muster verify                          does a rebuild say the same as what runs?
   muster audit                           is every report of every device accounted for?
@@ -110,20 +111,6 @@ Examples:
   muster audit                           everything
   muster audit --site plant7             the devices of one site
   muster audit --format json | jq .totals";
-
-const QUARANTINE_EXAMPLES: &str = "\
-With filters, requeue also asks devices (with --device, that one) for the reports that QUARANTINE had no room for.
-
-Examples:
-  muster quarantine list
-  muster quarantine list --all           all of them, not only the newest 50
-  muster quarantine list --device plant7/press-4
-  muster quarantine show 4711            one report with its payload; the number is in the list
-  muster quarantine requeue 4711 4712    after a fix: judge them again, as of when they came
-  muster quarantine requeue --all        after an upgrade: all, and what devices keep
-  muster quarantine drop --code oldEpoch --device plant7/press-4 --reason 'its double is switched off'
-
-Exit code 1: one of the reports stays where it is.";
 
 const APPLY_EXAMPLES: &str = "\
 Examples:
@@ -252,6 +239,9 @@ pub enum Command {
     /// List every change between two points with the fact that caused it
     #[command(after_help = history::CHANGES_EXAMPLES)]
     Changes(ChangesArgs),
+    /// How the counts of the fleet or of a deployment have changed
+    #[command(after_help = history::TIMELINE_EXAMPLES)]
+    Timeline(TimelineArgs),
     /// How a deployment differs between two points of the past: counts, devices, and the facts that did it
     #[command(after_help = history::DIFF_EXAMPLES)]
     Diff(DiffArgs),
@@ -271,7 +261,7 @@ pub enum Command {
     #[command(after_help = support::SUPPORT_EXAMPLES)]
     Support(SupportArgs),
     /// Rejected reports, and why the hub rejected them
-    #[command(subcommand, after_help = QUARANTINE_EXAMPLES)]
+    #[command(subcommand, after_help = quarantine::QUARANTINE_EXAMPLES)]
     Quarantine(QuarantineCommand),
     /// Have a device run what a file says, beside what Git says
     #[command(after_help = APPLY_EXAMPLES)]
@@ -390,6 +380,7 @@ impl Command {
             Self::Status(StatusArgs { deployment, .. })
             | Self::Watch(WatchArgs { deployment, .. })
             | Self::Changes(ChangesArgs { deployment, .. })
+            | Self::Timeline(TimelineArgs { deployment, .. })
             | Self::Groups(GroupsArgs { deployment, .. })
             | Self::Devices(DevicesArgs { not_running: deployment, .. })
             | Self::Remove(RemoveArgs { deployment, .. })

@@ -2,7 +2,7 @@
 //!
 //! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit code.
 //! [`reach`] connects, [`ask`] puts questions to the services, [`notices`] follows what they tell, a [`session`] shows the
-//! answers. The commands: [`status`], [`devices`], [`watch`], [`top`], [`history`], [`audit`], [`quarantine`], [`publish`],
+//! answers. The commands: [`status`], [`devices`], [`watch`], [`top`], [`history`], [`timeline`], [`audit`], [`quarantine`], [`publish`],
 //! [`rollout`], [`plans`], [`packages`], [`applications`], [`groups`], [`defined`], [`subscriptions`], [`hubs`], [`webhooks`],
 //! [`restore`], [`backup`], [`support`], and [`incidents`] above each answer. [`names`] resolves names to ids and keys,
 //! [`complete`] completes names, [`suggestions`] adds near names to an error, [`yaml`] finds the line of a field. [`render`]
@@ -45,6 +45,7 @@ mod streams;
 mod subscriptions;
 mod suggestions;
 mod support;
+mod timeline;
 pub mod top;
 pub mod watch;
 mod webhooks;

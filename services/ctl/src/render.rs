@@ -43,6 +43,7 @@ pub mod streams;
 pub mod subscriptions;
 pub mod support;
 pub mod table;
+pub mod timeline;
 pub mod watch;
 pub mod webhooks;
 pub mod why;

@@ -90,6 +90,7 @@ fn wrong_usage_is_talk_and_code_2() {
         (&["quarantine", "show", "0"], "0 is not in 1.."),
         (&["quarantine", "list", "--limit", "0"], "must be a number from 1 to 100000"),
         (&["fleet", "--at", "tomorrow"], "must be a time: 2026-11-20T10:00:00Z, 2h or 3d"),
+        (&["timeline", "--since", "tomorrow"], "must be a time: 2026-11-20T10:00:00Z, 2h or 3d"),
         (&["audit", "--at-seq", "7"], "'--at-seq'"),
         (&["quarantine"], "list"),
     ] {

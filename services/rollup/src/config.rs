@@ -33,9 +33,9 @@ const CHECKPOINTS_MAX: usize = 1000;
 
 const GUIDE: &str = "\
 Questions it answers (NATS service 'muster-query'): muster.query.deployment, deployments, device, devices,
-site, fleet, labels, groups, group, views, view, status, why, actions and parts; `muster status`, `muster devices`,
-`muster groups`, `muster view` and `muster why` ask them. Of the past: muster.query.moment, digests, diff and verify,
-and any of the others but views and view with a point (`muster status --at`, `muster diff`, `muster verify`).
+site, fleet, labels, groups, group, views, view, status, why, actions, timeline and parts; `muster status`, `muster
+devices`, `muster groups`, `muster view`, `muster why` and `muster timeline` ask them. Of the past: muster.query.moment,
+digests, diff and verify, and any of the others but timeline, views and view with a point (`muster status --at`, `muster diff`, `muster verify`).
 muster.view.apply and remove change what people have defined (`muster view apply -f FILE`).
 
 It tells subscribers what has changed (NATS service 'muster-notify': muster.notify.subscribe, confirm, unsubscribe and

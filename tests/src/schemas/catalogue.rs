@@ -46,6 +46,7 @@ use muster_contract::rollout::{
     TargetsAnswer, TargetsQuery,
 };
 use muster_contract::status::{StatusAnswer, StatusQuery};
+use muster_contract::timeline::TimelineAnswer;
 use muster_contract::view::{DeploymentView, FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -97,7 +98,7 @@ pub const DOCUMENTS: [Shape; 24] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 54] = [
+pub const MESSAGES: [Shape; 55] = [
     message::<CheckRequest>("CheckRequest"),
     message::<CheckAnswer>("CheckAnswer"),
     request::<IncidentRequest>("IncidentRequest"),
@@ -112,6 +113,7 @@ pub const MESSAGES: [Shape; 54] = [
     request::<StatusQuery>("StatusQuery"),
     message::<StatusAnswer>("StatusAnswer"),
     message::<ActionsAnswer>("ActionsAnswer"),
+    message::<TimelineAnswer>("TimelineAnswer"),
     message::<MomentAnswer>("MomentAnswer"),
     message::<DigestsAnswer>("DigestsAnswer"),
     request::<DiffQuery>("DiffQuery"),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use muster_contract::Timestamp;
 use serde_json::Value;
 
 use super::client::get;
@@ -60,6 +61,12 @@ async fn every_link_of_the_pages_leads_to_a_page_that_runs_nothing_inline() {
     assert!(seen.len() > 15, "{seen:?}");
 }
 
+/// The commands that a page shows to copy.
+fn commands(body: &str) -> Vec<&str> {
+    let found = body.split("<code>").skip(1).filter_map(|rest| rest.split('<').next());
+    found.filter(|text| text.starts_with("muster ")).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_screen_shows_a_moment_of_the_past() {
     let (system, addr) = served().await;
@@ -71,6 +78,15 @@ async fn the_first_screen_shows_a_moment_of_the_past() {
         .await;
     assert!(page.body.contains("As known at") && page.body.contains("is-past"), "{}", page.body);
     assert!(!page.body.contains("data-stream"), "the past does not move");
+    assert!(page.body.contains("Back to now") && !page.body.contains("at=now"), "{}", page.body);
+    let of_then: Vec<_> = commands(&page.body).into_iter().filter(|text| text.contains(" --at ")).collect();
+    for command in ["muster fleet --at ", "muster status --at "] {
+        assert!(of_then.iter().any(|shown| shown.starts_with(command)), "{command}: {of_then:?}");
+    }
+    for command in of_then {
+        let shown = system.muster(&command.split(' ').skip(1).collect::<Vec<_>>()).await;
+        assert!(shown.status.success(), "{command}: {shown:?}");
+    }
     let links = links(&page.body);
     let deployment = links.iter().find(|link| link.starts_with("/deployments/web?at="));
     let deployment = deployment.unwrap_or_else(|| panic!("the link loses the moment: {links:?}"));
@@ -81,4 +97,22 @@ async fn the_first_screen_shows_a_moment_of_the_past() {
         })
         .await;
     assert!(page.body.contains("As known at"), "{}", page.body);
+
+    // A field for date and time sends no zone; what it sends is of UTC.
+    let field = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S").to_string();
+    let address = format!("/devices?site=plant7&at={field}");
+    let page = system
+        .eventually("a field leads to the past", async || match get(addr, &address).await {
+            Ok(page) if page.status == 200 => Ok(page),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+    for part in [
+        format!("name=\"at\" value=\"{field}Z\""),
+        "name=\"site\" value=\"plant7\"".to_owned(),
+        "href=\"?site=plant7\">Back to now".to_owned(),
+        format!("muster devices --site plant7 --at {field}Z"),
+    ] {
+        assert!(page.body.contains(&part), "{part}: {}", page.body);
+    }
 }

@@ -195,6 +195,16 @@ async fn assert_same_as_command(
     (code, shown)
 }
 
+/// The page of past rollouts shows a text, names its moment and offers no decision.
+async fn assert_past_page(addr: SocketAddr, at: &str, shown: &str) {
+    let page = get(addr, &format!("/rollouts/web?at={at}")).await.unwrap();
+    assert_eq!(page.status, 200, "{page:?}");
+    for part in [shown, "As known at", &format!("muster rollout show web --at {at}")] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+    assert!(!page.body.contains("action=\"/rollouts/"), "{}", page.body);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn verified_decisions_and_past_rollouts_are_those_of_the_command() {
     let (system, addr) = held().await;
@@ -215,6 +225,10 @@ async fn verified_decisions_and_past_rollouts_are_those_of_the_command() {
             assert_same_as_command(&system, addr, &format!("web?at={at}"), &[&show[..], &[at]].concat())
                 .await;
         assert_eq!((code, found[list].as_array().map(Vec::len)), (0, Some(1)), "{found:#}");
+    }
+
+    for (at, shown) in [(&paused_at, "Its waves are unknown"), (&begun_at, "wave canary")] {
+        assert_past_page(addr, at, shown).await;
     }
 
     tamper(&system, |decision| {

@@ -116,6 +116,8 @@ mod tests {
             ("rollout verify ", Some(Expected::Deployment)),
             ("rollout watch w", Some(Expected::Deployment)),
             ("watch approvals ", None),
+            ("timeline ", Some(Expected::Deployment)),
+            ("timeline web --since ", None),
             ("remove --device plant7/press-4 w", Some(Expected::Deployment)),
             ("devices --not-running ", Some(Expected::Deployment)),
             ("devices --freshness ", None),

@@ -1,4 +1,4 @@
-//! Points of the past on the command line: times, sequences of LEDGER, and the two ends of a comparison.
+//! Points of the past on the command line: times, sequences of LEDGER, the two ends of a comparison, and the begin of a timeline.
 
 use clap::Args;
 use muster_contract::history::{MomentAnswer, Point};
@@ -105,6 +105,25 @@ pub struct ChangesArgs {
     /// Only changes at this site; may be repeated
     #[arg(long)]
     pub site: Vec<SiteId>,
+}
+
+pub(super) const TIMELINE_EXAMPLES: &str = "\
+The counts of a line hold until the next one. They are recorded in steps of 15 s; of older time the last and the worst
+counts of each span are kept, for 14 days. A federation has no timeline: ask a hub.
+
+Examples:
+  muster timeline                                  the fleet for the last 24 hours
+  muster timeline web --since 3d
+  muster timeline web --format json | jq '.points[-1].converged'";
+
+/// `muster timeline`
+#[derive(Debug, Args)]
+pub struct TimelineArgs {
+    /// The deployment; the fleet if left out
+    pub deployment: Option<DeploymentId>,
+    /// From this time on; the counts that hold then are on the first line
+    #[arg(long, value_name = "TIME", value_parser = time::past, default_value = "24h")]
+    pub since: Timestamp,
 }
 
 /// `muster diff`

@@ -8,6 +8,20 @@ use muster_contract::quarantine::RejectionCode;
 use super::DeviceArg;
 use super::time;
 
+pub(super) const QUARANTINE_EXAMPLES: &str = "\
+With filters, requeue also asks devices (with --device, that one) for the reports that QUARANTINE had no room for.
+
+Examples:
+  muster quarantine list
+  muster quarantine list --all           all of them, not only the newest 50
+  muster quarantine list --device plant7/press-4
+  muster quarantine show 4711            one report with its payload; the number is in the list
+  muster quarantine requeue 4711 4712    after a fix: judge them again, as of when they came
+  muster quarantine requeue --all        after an upgrade: all, and what devices keep
+  muster quarantine drop --code oldEpoch --device plant7/press-4 --reason 'its double is switched off'
+
+Exit code 1: one of the reports stays where it is.";
+
 /// Longest list of rejected reports.
 const LIST_MAX: usize = 100_000;
 

@@ -7,7 +7,7 @@ use muster_contract::evidence::EvidenceCounts;
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, Query};
 use muster_contract::status::TargetStatus;
-use muster_contract::view::{DeploymentView, ErrorCount, Retried, Split};
+use muster_contract::view::{Bounds, DeploymentView, ErrorCount, Retried, Split};
 
 use super::colour::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::doubt::{by_freshness, dark_deployments, footer, watermark};
@@ -161,8 +161,12 @@ fn view_and_silence(view: &DeploymentView, silent: &str, frame: Frame) -> String
 
 /// The bounds of the truth: `2-5 of 6`.
 pub fn converged(view: &DeploymentView) -> String {
-    let bounds = view.converged;
-    match view.targets {
+    bounds_of(view.converged, view.targets)
+}
+
+/// The same of any targets.
+pub(super) fn bounds_of(bounds: Bounds, targets: u64) -> String {
+    match targets {
         0 => "-".to_owned(),
         of if bounds.lo == bounds.hi => format!("{} of {of}", bounds.lo),
         of => format!("{}-{} of {of}", bounds.lo, bounds.hi),

@@ -6,10 +6,14 @@ use muster_contract::quarantine::RejectionCode;
 use muster_contract::query::DeviceLine;
 use muster_contract::standing_part::StandingPart;
 use muster_contract::status::{Deployed, KStatus, Ready, StatusAnswer};
+use muster_contract::timeline::TimelinePoint;
 use muster_contract::view::{Bounds, DeploymentView};
 use muster_contract::why::Evidence;
 
 use super::colour::{DIM, styled};
+
+/// The legend of bounds.
+const CONVERGED: (&str, &str) = ("CONVERGED a-b", "at least a, at most b: the others are stale or not known");
 
 /// A line `CODE: words; CODE: words`; empty if no code is shown.
 pub(super) fn line<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
@@ -49,14 +53,20 @@ pub(super) fn parts<'a>(parts: &(impl Iterator<Item = &'a StandingPart> + Clone)
 fn standings(rows: &(impl Iterator<Item = StandingRow> + Clone)) -> String {
     let any = |is_shown: fn(&StandingRow) -> bool| rows.clone().any(|row| is_shown(&row));
     let entries = [
-        (
-            any(|row| row.converged.lo != row.converged.hi),
-            "CONVERGED a-b",
-            "at least a, at most b: the others are stale or not known",
-        ),
+        (any(|row| row.converged.lo != row.converged.hi), CONVERGED.0, CONVERGED.1),
         (any(|row| row.not_known > 0), "NOT KNOWN", "targets with a missing or unreadable report"),
         (any(|row| row.overdue > 0), "OVERDUE", "targets past their deadline"),
         (any(|row| row.leaving > 0), "LEAVING", "devices that have it and are no longer targets"),
+    ];
+    line(shown(entries))
+}
+
+/// The legend of a timeline.
+pub(super) fn timeline(points: &[TimelinePoint]) -> String {
+    let any = |is_shown: fn(&TimelinePoint) -> bool| points.iter().any(is_shown);
+    let entries = [
+        (any(|point| point.converged.lo != point.converged.hi), CONVERGED.0, CONVERGED.1),
+        (any(|point| point.missing_reports > 0), "MISSING", "reports of devices that are not at the hub yet"),
     ];
     line(shown(entries))
 }

@@ -16,7 +16,7 @@ pub(crate) mod idempotency;
 pub(crate) mod openapi;
 pub(crate) mod params;
 mod plans;
-mod rollouts;
+pub(crate) mod rollouts;
 pub(crate) mod routes;
 mod shape;
 pub(crate) mod webhooks;

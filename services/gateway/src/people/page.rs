@@ -3,8 +3,10 @@
 //! Every number opens the list behind it, every list has its command, and a page that cannot vouch for what it shows says
 //! so and greys itself. [`frame`] is what all pages share, [`parts`] are their words, bars and commands.
 
+mod address;
 mod assets;
 mod changes;
+mod command;
 mod deployment;
 mod device;
 mod frame;
@@ -18,6 +20,7 @@ mod samples;
 pub(super) mod side;
 mod silence;
 mod site;
+mod time;
 mod timeline;
 
 use axum::Router;
@@ -25,6 +28,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use maud::Markup;
 
+pub(super) use self::address::with_address;
 use self::frame::{Frame, ProblemPage};
 pub(crate) use self::parts::cli;
 use super::People;
@@ -40,7 +44,7 @@ pub(crate) fn before_login(title: &str, content: &Markup) -> Markup {
     Frame { title: title.to_owned(), ..Frame::default() }.before_login(content)
 }
 
-/// The routes of pages; [`moment`] names those that take `at`.
+/// The routes of pages; [`address`] names those that take `at`.
 pub(crate) fn router() -> Router<People> {
     Router::new()
         .route("/", get(overview::page))

@@ -17,6 +17,7 @@ use crate::problem::Problem;
 /// All routes of people.
 pub(crate) fn router(people: People) -> Router {
     let gated = all_routes()
+        .layer(from_fn_with_state(people.clone(), page::with_address))
         .layer(from_fn_with_state(people.clone(), once))
         .layer(from_fn_with_state(people.clone(), gate::gate));
     gated.layer(from_fn_with_state(people.clone(), guard::guard)).with_state(people)

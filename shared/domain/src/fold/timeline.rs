@@ -231,7 +231,7 @@ impl Timeline {
         let as_of = fleet.as_of();
         let shown = |point: &Point| Some(point.counts.shown(Timestamp::from_second(point.at).ok()?));
         let mut points: Vec<TimelinePoint> = recorded.iter().filter_map(shown).collect();
-        if recorded.last().is_none_or(|last| last.counts != present) {
+        if as_of.ledger_seq > 0 && recorded.last().is_none_or(|last| last.counts != present) {
             points.push(present.shown(as_of.at));
         }
         Some(TimelineAnswer { deployment: deployment.cloned(), as_of, points })

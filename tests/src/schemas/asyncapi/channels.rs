@@ -376,6 +376,13 @@ fn questions() -> Vec<Channel> {
             "The actions on a deployment, by `id`: each published revision, and removal from everywhere. LEDGER is \
              read for it; `notReady` says how far that is: ask again.",
         ),
+        request(
+            "queryTimeline",
+            query,
+            "timeline",
+            &["Query"],
+            "How the counts of the fleet, or of a deployment by `id`, have changed.",
+        ),
     ]
 }
 
@@ -453,7 +460,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 32] = [
+const ANSWERS: [&str; 33] = [
     "CheckAnswer",
     "IncidentAnswer",
     "IncidentsAnswer",
@@ -467,6 +474,7 @@ const ANSWERS: [&str; 32] = [
     "WhyAnswer",
     "StatusAnswer",
     "ActionsAnswer",
+    "TimelineAnswer",
     "MomentAnswer",
     "DigestsAnswer",
     "DiffAnswer",

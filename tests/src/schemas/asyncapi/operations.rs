@@ -14,7 +14,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 40] = [
+const ROLES: [(&str, Action, &[&str]); 41] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired", "rollout"]),
@@ -88,8 +88,8 @@ const ROLES: [(&str, Action, &[&str]); 40] = [
     ("rollup", Send, &["subscription", "notice"]),
     ("rollup", Receive, &["subscription", "notice"]),
     ("rollup", Receive, &QUERIES),
-    // These read one hub's LEDGER: no federation answers.
-    ("rollup", Receive, &["queryActions"]),
+    // These are of one hub's LEDGER: no federation answers.
+    ("rollup", Receive, &["queryActions", "queryTimeline"]),
     ("rollup", Receive, &NOTIFY),
     (
         "viewer",
@@ -112,7 +112,7 @@ const ROLES: [(&str, Action, &[&str]); 40] = [
     ),
     ("viewer", Receive, &["deploymentView", "siteView", "fleetView"]),
     ("viewer", Send, &QUERIES),
-    ("viewer", Send, &["queryActions"]),
+    ("viewer", Send, &["queryActions", "queryTimeline"]),
     ("viewer", Send, &NOTIFY),
     ("viewer", Send, &["publisherStatus", "publisherTargets"]),
     ("planner", Send, &["publisherStatus", "publisherTargets", "publisherRelease", "publisherDecide"]),
@@ -123,6 +123,7 @@ const ROLES: [(&str, Action, &[&str]); 40] = [
         &["publisherStatus", "publisherTargets", "publisherRelease", "publisherDecide", "ingestQuarantine"],
     ),
     ("gateway", Send, &QUERIES),
+    ("gateway", Send, &["queryActions", "queryTimeline"]),
     ("rollup", Receive, &WEBHOOKS),
     ("gateway", Send, &WEBHOOKS),
     ("operator", Send, &WEBHOOKS),
@@ -206,7 +207,7 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
 ];
 
 /// The answer to a request, by its channel.
-const REPLIES: [(&str, &str); 37] = [
+const REPLIES: [(&str, &str); 38] = [
     ("check", "CheckAnswer"),
     ("ingestIncident", "IncidentAnswer"),
     ("queryIncidents", "IncidentsAnswer"),
@@ -220,6 +221,7 @@ const REPLIES: [(&str, &str); 37] = [
     ("queryWhy", "WhyAnswer"),
     ("queryStatus", "StatusAnswer"),
     ("queryActions", "ActionsAnswer"),
+    ("queryTimeline", "TimelineAnswer"),
     ("queryMoment", "MomentAnswer"),
     ("queryDigests", "DigestsAnswer"),
     ("queryDiff", "DiffAnswer"),

@@ -11,11 +11,10 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use muster_client::ask::{AskError, Hub};
 use muster_client::rollout::{
-    explain, gathered, held_changes, operations, previewed, read_approvals, rollouts_at, rollouts_then,
-    targets, verify, version,
+    RolloutsThen, explain, gathered, held_changes, operations, previewed, read_approvals, rollouts_at,
+    rollouts_then, targets, verify, version,
 };
 use muster_contract::{DeploymentId, Timestamp};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
@@ -56,13 +55,14 @@ pub(super) async fn read(
         RolloutSource::Progress => {
             let id = deployment(names)?;
             match values.time("at", now)? {
-                Some(at) => read_past(people, &id, rollouts_then(hub, &id, at, &mut |_| ())).await,
+                Some(at) => Ok(document(StatusCode::OK, &read_then(people, &id, at).await?)),
                 None => read_present(hub, &id, now).await,
             }
         }
         RolloutSource::Verify => {
             let id = deployment(names)?;
-            read_past(people, &id, verify(hub, &id, &mut |_| ())).await
+            let found = read_past(people, &id, verify(hub, &id, &mut |_| ())).await?;
+            Ok(document(StatusCode::OK, &found))
         }
         RolloutSource::History => {
             let id = deployment(names)?;
@@ -92,21 +92,31 @@ async fn read_present(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Re
     Ok(response)
 }
 
+/// The rollouts of a deployment as they stood at a time.
+///
+/// # Errors
+/// A service does not answer, no rollout governs the deployment, LEDGER has forgotten the time, or the answer has no room or takes
+/// too long.
+pub(crate) async fn read_then(
+    people: &People,
+    id: &DeploymentId,
+    at: Timestamp,
+) -> Result<RolloutsThen, Problem> {
+    read_past(people, id, rollouts_then(&people.hub, id, at, &mut |_| ())).await
+}
+
 /// An answer about the past of a deployment's rollouts; `None` if no rollout governs it. One is made at a time.
-async fn read_past<T: Serialize>(
+async fn read_past<T>(
     people: &People,
     id: &DeploymentId,
     answer: impl Future<Output = Result<Option<T>, AskError>>,
-) -> Result<Response, Problem> {
+) -> Result<T, Problem> {
     let Ok(_permit) = people.past_reads.try_acquire() else {
         let detail =
             "this gateway is making another answer about the past of rollouts; try again when it has ended";
         return Err(Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail));
     };
-    match with_timeout(PAST_TIMEOUT, answer).await? {
-        Some(found) => Ok(document(StatusCode::OK, &found)),
-        None => Err(ungoverned(id)),
-    }
+    with_timeout(PAST_TIMEOUT, answer).await?.ok_or_else(|| ungoverned(id))
 }
 
 /// An answer, if it comes within a time. After that, the questions for it are dropped. A repetition would take as long.

@@ -17,6 +17,7 @@ use muster_contract::query::{
 };
 use muster_contract::rollout::RolloutRecord;
 use muster_contract::status::StatusAnswer;
+use muster_contract::timeline::TimelineAnswer;
 use muster_contract::view::{FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -155,6 +156,13 @@ const fn inventory(route: Route, kind: &'static [(&'static str, &'static str)]) 
 pub(crate) static ROUTES: &[Route] = &[
     route("/fleet", Source::Query("fleet"), &[WHEN], of::<FleetView>, "The fleet as a whole"),
     route(
+        "/fleet/timeline",
+        Source::Query("timeline"),
+        &[],
+        of::<TimelineAnswer>,
+        "How the counts of the fleet have changed",
+    ),
+    route(
         "/deployments",
         Source::Query("deployments"),
         &[SITES, DEPLOYMENTS, WHEN, PAGES, AFTER],
@@ -184,6 +192,13 @@ pub(crate) static ROUTES: &[Route] = &[
         &[],
         of::<ActionsAnswer>,
         "The revisions of a deployment",
+    ),
+    route(
+        "/deployments/{id}/timeline",
+        Source::Query("timeline"),
+        &[],
+        of::<TimelineAnswer>,
+        "How the counts of a deployment have changed",
     ),
     route(
         "/devices",

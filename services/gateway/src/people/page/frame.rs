@@ -1,5 +1,5 @@
-//! The frame of every page: navigation, the state of the page's own connection, the banner of a page that is not up to date
-//! or of the past, and the page of an error.
+//! The frame of every page: navigation, the state of the page's own connection, the banner of a page that is not up to date,
+//! the time control, and the page of an error.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 use muster_contract::Timestamp;
 
-use super::assets;
 use super::moment::keep_moment;
 use super::parts::second;
+use super::{address, assets, time};
 use crate::login::current;
 use crate::people::People;
 use crate::people::live::Staleness;
@@ -128,9 +128,7 @@ impl Frame {
                             ": " (staleness.cause)
                         }
                     }
-                    @if let Some(then) = self.then {
-                        p.past { "As known at " (second(then)) ". " a href="?" { "Back to now" } }
-                    }
+                    @if let Some(address) = address::current() { (time::control(&address)) }
                     main #content { (content) }
                     footer.foot { a href="/openapi.json" { "API" } " \u{b7} version " (muster_service::VERSION) }
                 }
@@ -189,16 +187,32 @@ impl IntoResponse for ProblemPage {
 mod tests {
     use super::*;
 
+    const NOW: &str = "2026-11-20T10:00:00Z";
+
     #[test]
     fn a_page_of_the_past_links_to_its_moment_and_back_to_now() {
         let content = html! { a href="/deployments/web" { "web" } a href="/rollouts/web" { "rollout" } };
         let live = Frame::live("Fleet", "Fleet");
-        let now = live.text(None, &content);
-        assert!(now.contains("href=\"/deployments/web\"") && !now.contains("at=2026"), "{now}");
-        let past = live.at("2026-11-20T08:00:00Z".parse().ok()).text(None, &content);
-        for link in ["/?AT", "/devices?AT", "/deployments/web?AT", "/rollouts/web", "/changes", "?"] {
+        let now = address::rendered_at("all=true", NOW, || live.text(None, &content));
+        assert!(now.contains("href=\"/deployments/web\"") && !now.contains("?at=2026"), "{now}");
+        assert!(now.contains("href=\"?all=true&amp;at=5m\""), "{now}");
+        let then = "2026-11-20T08:00:00Z".parse().ok();
+        let past = address::rendered_at("at=2h", NOW, || live.at(then).text(None, &content));
+        for link in ["/?AT", "/devices?AT", "/deployments/web?AT", "/rollouts/web?AT", "/changes", "?"] {
             let link = format!("href=\"{}\"", link.replace("AT", "at=2026-11-20T08%3A00%3A00Z"));
             assert!(past.contains(&link), "{link}: {past}");
         }
+        assert!(!past.contains("at=2h") && !past.contains("at=5m"), "{past}");
+    }
+
+    #[test]
+    fn only_a_page_that_takes_a_moment_has_the_time_control() {
+        let has_control = |page: String| page.contains("datetime-local");
+        let frame = Frame::live("Changes", "Changes");
+        assert!(!has_control(frame.text(None, &html! {})));
+        assert!(has_control(address::rendered_at("", NOW, || frame.text(None, &html! {}))));
+        // A moment that LEDGER has forgotten is an error, and the reader chooses another.
+        let forgotten = Frame::default();
+        assert!(has_control(address::rendered_at("at=30d", NOW, || forgotten.text(None, &html! {}))));
     }
 }

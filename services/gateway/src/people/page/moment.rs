@@ -2,6 +2,7 @@
 
 use muster_contract::Timestamp;
 
+use super::address::takes_moment;
 use super::parts::encoded;
 
 /// The start of a link to a page. Templates escape quotes in texts and values, so only attributes of a document have one.
@@ -33,19 +34,6 @@ fn link_at(link: &str, at: &str) -> String {
     }
 }
 
-/// Whether the page at a path without its first slash takes `at`.
-fn takes_moment(path: &str) -> bool {
-    let parts: Vec<&str> = path.split('/').collect();
-    matches!(
-        parts[..],
-        [""] | ["devices"]
-            | ["devices", _, _]
-            | ["sites", _]
-            | ["deployments", _]
-            | ["deployments", _, "devices" | "why"]
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use maud::html;
@@ -74,6 +62,7 @@ mod tests {
             "/deployments/web",
             "/deployments/web/devices",
             "/deployments/web/why",
+            "/rollouts/web",
         ] {
             assert_eq!(kept(address), format!("{address}?{AT}"));
         }
@@ -89,7 +78,6 @@ mod tests {
             "?",
             "#failing",
             "/rollouts",
-            "/rollouts/web",
             "/changes?since=1h&deployment=web",
             "/quarantine",
             "/openapi.json",

@@ -78,10 +78,9 @@ async fn past(
     values: &Values,
     rows: usize,
 ) -> Result<Response, ProblemPage> {
+    let at = question.get("at").and_then(Value::as_str).and_then(|at| at.parse().ok());
     let moment = people.hub.history("moment", &question).await?;
-    let (at, seq) =
-        (moment["asOf"]["at"].as_str().and_then(|at| at.parse().ok()), moment["asOf"]["ledgerSeq"].clone());
-    question = Map::from_iter([("atSeq".to_owned(), seq)]);
+    question = Map::from_iter([("atSeq".to_owned(), moment["asOf"]["ledgerSeq"].clone())]);
     let fleet: FleetView = understood(&people.hub.history("fleet", &question).await?)?;
     question.insert("limit".to_owned(), json!(PAGE_MAX));
     let deployments: DeploymentsAnswer = understood(&people.hub.history("deployments", &question).await?)?;
@@ -180,13 +179,6 @@ impl Screen<'_> {
                     span { "as of ledger " span.num #ledger-seq { (number(tally.as_of.ledger_seq)) } ", " (second(tally.as_of.at)) }
                     span { "digest " code title=(tally.digest) { (short(&tally.digest.to_string())) } }
                     (cli("muster fleet"))
-                    form.slider method="get" action="/" {
-                        label for="at" { "the past:" }
-                        select #at name="at" {
-                            @for ago in ["5m", "15m", "1h", "6h", "1d", "7d"] { option value=(ago) { (ago) " ago" } }
-                        }
-                        button.act type="submit" { "Show" }
-                    }
                 }
             }
         }

@@ -6,6 +6,8 @@ use muster_contract::Timestamp;
 use muster_contract::evidence::{self, EvidenceCounts};
 use muster_contract::view::{Counts, Freshness, Split, Standing, Verdict};
 
+use super::{address, command};
+
 /// Width of a bar in its own units.
 const BAR_WIDTH: u64 = 1000;
 /// Least width of a part that is there: one device of 100,000 is seen.
@@ -276,8 +278,9 @@ pub(super) fn second(at: Timestamp) -> String {
     whole.replace('T', " ").replace('Z', " UTC")
 }
 
-/// A command to copy.
+/// A command to copy. On a page of the past it names the moment, if it takes one.
 pub(crate) fn cli(command: &str) -> Markup {
+    let command = command::with_moment(command, address::moment());
     html! {
         span.cli {
             code { (command) }
@@ -344,6 +347,14 @@ mod tests {
         assert_eq!(encoded("a b&c/d\"<"), "a%20b%26c%2Fd%22%3C");
         let shown = cli("muster status '<script>'").into_string();
         assert!(!shown.contains("<script>"), "{shown}");
+    }
+
+    #[test]
+    fn a_command_of_the_past_is_shown_and_named_with_its_moment() {
+        let shown = || cli("muster fleet").into_string();
+        let past = address::rendered_at("at=2h", "2026-11-20T10:00:00Z", shown);
+        assert_eq!(past.matches("muster fleet --at 2026-11-20T08:00:00Z").count(), 2, "{past}");
+        assert!(!shown().contains("--at"));
     }
 
     #[test]

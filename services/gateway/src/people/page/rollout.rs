@@ -2,12 +2,12 @@
 
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{RawPathParams, Request, State};
+use axum::extract::{RawPathParams, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use muster_client::rollout::{held_changes, rollouts_at};
+use muster_client::rollout::{RolloutsThen, UnknownThen, held_changes, rollouts_at};
 use muster_contract::rollout::{HeldChange, RolloutPhase, RolloutRecord, Wave};
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{RolloutProgress, Step, WaveState};
@@ -18,6 +18,8 @@ use super::parts::{ago, band, cli, count, encoded, none, number, panel, second, 
 use super::side::deployments;
 use crate::login::current;
 use crate::people::People;
+use crate::people::api::params::{Kind, Param, Values, param};
+use crate::people::api::rollouts::read_then;
 use crate::people::api::{act, body, ungoverned};
 use crate::problem::Problem;
 
@@ -25,6 +27,8 @@ use crate::problem::Problem;
 const DECISIONS_MAX: usize = 30;
 /// Rollouts shown with their waves on the page of all.
 const ROLLOUTS_MAX: usize = 20;
+
+const PARAMS: [Param; 1] = [param("at", Kind::Time, "As known at this time")];
 
 type Path = Result<RawPathParams, RawPathParamsRejection>;
 
@@ -77,6 +81,11 @@ fn held(change: &HeldChange, now: Timestamp) -> Markup {
 
 /// A rollout in a list: where it stands, its waves, why it waits, and the decisions that are possible.
 pub(super) fn summary(progress: &RolloutProgress, at: usize, now: Timestamp) -> Markup {
+    html! { (state(progress, at, now)) (acts(progress)) }
+}
+
+/// The same without the decisions that are possible.
+fn state(progress: &RolloutProgress, at: usize, now: Timestamp) -> Markup {
     let address = format!("/rollouts/{}", encoded(progress.deployment.as_str()));
     html! {
         div.head { a href=(address) { strong { (progress.deployment) } } (phase(progress.phase())) }
@@ -85,7 +94,6 @@ pub(super) fn summary(progress: &RolloutProgress, at: usize, now: Timestamp) -> 
         @if let Some(last) = progress.record.as_ref().and_then(RolloutRecord::last) {
             p.more { "last decision: " (last.verb.as_str()) ", " (ago(last.at, now)) }
         }
-        (acts(progress))
     }
 }
 
@@ -184,31 +192,69 @@ fn act_form(progress: &RolloutProgress, verb: &str, words: &str, look: &str, wav
     }
 }
 
-/// The rollouts of one deployment, with their decisions.
-pub(super) async fn page(State(people): State<People>, path: Path) -> Result<Response, ProblemPage> {
+/// The rollouts of one deployment, with their decisions; of the past without buttons.
+pub(super) async fn page(
+    State(people): State<People>,
+    path: Path,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ProblemPage> {
     let id = deployment(&names(path)?)?;
+    let values = Values::read(query.as_deref().unwrap_or_default(), &PARAMS)?;
     let now = people.clock.now();
-    let rollouts = rollouts_at(&people.hub, &id, now).await?;
-    if rollouts.is_empty() {
-        return Err(ungoverned(&id).into());
-    }
+    let then = values.time("at", now)?;
+    let panels = match then {
+        Some(at) => past(&read_then(&people, &id, at).await?),
+        None => present(&rollouts_at(&people.hub, &id, now).await?, now).ok_or_else(|| ungoverned(&id))?,
+    };
     let content = html! {
         p.crumbs { a href="/rollouts" { "Rollouts" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (id) } }
         div.truth { h1 { "Rollout of " (id) } div.meta { (cli(&format!("muster rollout show {id}"))) } }
-        div.column {
-            @for (at, progress) in rollouts.iter().enumerate() {
-                (panel(
-                    html! { code { (progress.file) } },
-                    html! { (count(progress.targets.len() as u64, "target")) ", content " code { (short(&progress.digest.to_string())) }
-                        ", commit " code { (short(&progress.revision)) } ", as of ledger " (number(progress.ledger_seq)) },
-                    None,
-                    html! { div.body { (summary(progress, at, now)) } },
-                ))
-                (decisions(progress, &id))
-            }
-        }
+        div.column { (panels) }
     };
-    Ok(Frame::live(format!("Rollout of {id}"), "Rollouts").answer(&people, &content))
+    Ok(Frame::live(format!("Rollout of {id}"), "Rollouts").at(then).answer(&people, &content))
+}
+
+/// The rollouts as they stand now; `None` if no rollout governs the deployment.
+fn present(rollouts: &[RolloutProgress], now: Timestamp) -> Option<Markup> {
+    let panels = html! {
+        @for (at, progress) in rollouts.iter().enumerate() { (rollout(progress, &summary(progress, at, now))) }
+    };
+    (!rollouts.is_empty()).then_some(panels)
+}
+
+/// The rollouts as they stood at a time, without buttons.
+fn past(found: &RolloutsThen) -> Markup {
+    html! {
+        @if found.rollouts.is_empty() && found.unknown.is_empty() {
+            (none("By then no decision about a rollout was recorded, or a newer rollout had superseded it."))
+        }
+        @for (at, progress) in found.rollouts.iter().enumerate() { (rollout(progress, &state(progress, at, found.at))) }
+        @for other in &found.unknown { (unknown(other)) }
+    }
+}
+
+/// A rollout whose waves cannot be told any more.
+fn unknown(other: &UnknownThen) -> Markup {
+    panel(
+        html! { code { (other.rollout) } },
+        html! { "content " code { (short(&other.digest.to_string())) } },
+        None,
+        html! {
+            div.body { (phase(other.phase)) p.soft { "Its waves are unknown: " (other.reason) "." } }
+        },
+    )
+}
+
+/// A rollout with its decisions.
+fn rollout(progress: &RolloutProgress, content: &Markup) -> Markup {
+    let panel = panel(
+        html! { code { (progress.file) } },
+        html! { (count(progress.targets.len() as u64, "target")) ", content " code { (short(&progress.digest.to_string())) }
+        ", commit " code { (short(&progress.revision)) } ", as of ledger " (number(progress.ledger_seq)) },
+        None,
+        html! { div.body { (content) } },
+    );
+    html! { (panel) (decisions(progress, &progress.deployment)) }
 }
 
 fn decisions(progress: &RolloutProgress, id: &DeploymentId) -> Markup {
@@ -255,4 +301,33 @@ pub(super) async fn act(
     let id = deployment(&names)?;
     let address = format!("/rollouts/{}", encoded(id.as_str()));
     Ok((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::canonical::Digest;
+
+    use super::*;
+
+    #[test]
+    fn a_past_rollout_without_known_waves_says_why_and_has_no_button() {
+        let unknown = UnknownThen {
+            digest: Digest::of_bytes(b"v2"),
+            rollout: "fleet/rollout.yaml".to_owned(),
+            phase: RolloutPhase::Paused,
+            reason: "no decision up to then names its commit".to_owned(),
+        };
+        let mut found = RolloutsThen {
+            deployment: "web".parse().unwrap(),
+            at: "2026-11-20T08:00:00Z".parse().unwrap(),
+            ledger_seq: 4711,
+            rollouts: Vec::new(),
+            unknown: vec![unknown],
+        };
+        let shown = past(&found).into_string();
+        assert!(shown.contains("unknown: no decision up to then") && shown.contains("paused"), "{shown}");
+        assert!(!shown.contains("<button") && !shown.contains("no decision about"), "{shown}");
+        found.unknown.clear();
+        assert!(past(&found).into_string().contains("no decision about a rollout was recorded"));
+    }
 }

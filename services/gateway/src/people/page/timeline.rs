@@ -136,7 +136,8 @@ impl<'a> Chart<'a> {
     }
 
     fn link(&self, at: Timestamp) -> String {
-        format!("{}?at={}", self.page, encoded(&at.to_string()))
+        let span = self.span.map_or_else(String::new, |span| format!("&span={span}"));
+        format!("{}?at={}{span}", self.page, encoded(&at.to_string()))
     }
 
     /// The newest changes in words, each with a link to its moment.
