@@ -63,10 +63,13 @@ async function reload() {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const main = page.querySelector("main");
     if (main && answer.ok) {
-      const focused = document.activeElement && document.activeElement.id;
+      // A reader with a keyboard stays at the same link or button.
+      const active = document.activeElement;
+      const focused = active && active.closest("main") && active.outerHTML;
       document.querySelector("main").replaceWith(document.adoptNode(main));
       document.title = page.title;
-      if (focused && byId(focused)) byId(focused).focus();
+      const same = focused && [...document.querySelectorAll("main a, main button")].find((one) => one.outerHTML === focused);
+      if (same) same.focus();
       ages();
     }
   } catch (_) {
@@ -90,7 +93,8 @@ function follow() {
   const isNews = (event) => { const was = hubIsStale; hubIsStale = false; heard(); return was || event.type === "change"; };
   source.addEventListener("snapshot", (event) => { if (isNews(event)) due(); });
   source.addEventListener("change", (event) => { if (isNews(event)) due(); });
-  source.addEventListener("alive", () => { heard(); if (isDue) due(); });
+  // Operations and waves begin to wait for a decision without a change of the fleet.
+  source.addEventListener("alive", () => { heard(); due(); });
   source.addEventListener("end", () => { source.close(); reload(); });
   source.addEventListener("stale", (event) => {
     hubIsStale = true;

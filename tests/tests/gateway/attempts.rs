@@ -25,7 +25,9 @@ async fn a_foreign_page_cannot_change_anything() {
         &[("Sec-Fetch-Site", "same-site")],
         &[("Origin", own.as_str()), ("Origin", "http://evil.example")],
     ] {
-        for path in ["/rollouts/web/pause", "/api/v1/rollouts/web/stop", "/quarantine/drop"] {
+        for path in
+            ["/rollouts/web/pause", "/api/v1/rollouts/web/stop", "/quarantine/drop", "/plans/web/deactivate"]
+        {
             let refused = post_from(addr, path, headers, "").await.unwrap();
             assert_eq!(refused.status, 403, "{path} {headers:?}: {refused:?}");
         }

@@ -141,6 +141,7 @@ async fn a_browser_follows_the_fleet_and_greys_the_page_when_the_hub_dies() {
         "/devices",
         "/devices/plant7/press-1",
         "/rollouts",
+        "/plans",
         "/quarantine",
         "/changes",
     ] {

@@ -50,7 +50,7 @@ async fn an_approver_approves_and_rejects_waves_and_decides_nothing_else() {
 }
 
 /// Makes a change with a token.
-async fn change(addr: SocketAddr, token: &str, line: &str, body: Value) -> Answer {
+pub(crate) async fn change(addr: SocketAddr, token: &str, line: &str, body: Value) -> Answer {
     let (method, path) = line.split_once(' ').unwrap();
     let (body, head) = (body.to_string(), format!("{method} /api/v1{path} HTTP/1.1\r\nHost: {addr}\r\n"));
     let length = body.len();
@@ -61,8 +61,35 @@ async fn change(addr: SocketAddr, token: &str, line: &str, body: Value) -> Answe
     send(addr, &request).await.unwrap()
 }
 
+/// Starts a planner, and waits until it has made a cluster.
+pub(crate) async fn start_planner(stage: &mut LoginStage) {
+    let scheduler = stage.hub.creds(Role::Scheduler).display().to_string();
+    stage.spawn(Role::Planner, PLANNER, &["--plans-creds", &scheduler]);
+    let (addr, operator) = (stage.addr, stage.token(&stage.hub.creds(Role::Operator)).unwrap());
+    let begun = async || change(addr, &operator, "PUT /clusters/north", json!({})).await.status;
+    until("the planner makes a cluster", begun, |status| matches!(status, 201 | 409)).await;
+}
+
+/// The changes that make a node, and a plan with an operation that waits for its approval.
+pub(crate) fn changes() -> [(&'static str, Value); 6] {
+    let state = |state: &str| json!({ "nodeState": state, "cluster": "north" });
+    let (node, plan) = (
+        json!({ "updateDomain": "a", "totalResources": { "cores": 4, "memory": 8 } }),
+        json!({ "namespace": "demo", "serviceName": "web", "profile": "simulated",
+            "applications": [{ "payloadName": "main", "resources": { "cores": 1, "memory": 1 } }] }),
+    );
+    [
+        ("POST /clusters/north/activate", json!({})),
+        ("PUT /nodes/plant7/press-4", node),
+        ("POST /nodes/plant7/press-4/state", state("allocating")),
+        ("POST /nodes/plant7/press-4/state", state("allocated")),
+        ("PUT /plans/web", plan),
+        ("POST /plans/web/revisions", json!({ "id": "r1", "instances": 1, "coordinates": { "main": {} } })),
+    ]
+}
+
 /// The operation that waits for its approval.
-async fn waiting(stage: &LoginStage) -> Value {
+pub(crate) async fn waiting(stage: &LoginStage) -> Value {
     let bus = Bus::connect(stage.hub.config(Role::Viewer), &CancellationToken::new()).await.unwrap();
     let question = json!({ "state": ["PENDING_APPROVAL"] }).to_string();
     let look = async || {
@@ -78,26 +105,10 @@ async fn waiting(stage: &LoginStage) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approver_approves_an_operation_at_a_gateway_and_cancels_none() {
     let mut stage = LoginStage::start().await;
-    let scheduler = stage.hub.creds(Role::Scheduler).display().to_string();
-    stage.spawn(Role::Planner, PLANNER, &["--plans-creds", &scheduler]);
+    start_planner(&mut stage).await;
     let (addr, operator) = (stage.addr, stage.token(&stage.hub.creds(Role::Operator)).unwrap());
     let approver = stage.token(&stage.hub.creds(Role::Approver)).unwrap();
-    let begun = async || change(addr, &operator, "PUT /clusters/north", json!({})).await.status;
-    until("the planner makes a cluster", begun, |status| matches!(status, 201 | 409)).await;
-    let state = |state: &str| json!({ "nodeState": state, "cluster": "north" });
-    let (node, plan) = (
-        json!({ "updateDomain": "a", "totalResources": { "cores": 4, "memory": 8 } }),
-        json!({ "namespace": "demo", "serviceName": "web", "profile": "simulated",
-            "applications": [{ "payloadName": "main", "resources": { "cores": 1, "memory": 1 } }] }),
-    );
-    for (line, body) in [
-        ("POST /clusters/north/activate", json!({})),
-        ("PUT /nodes/plant7/press-4", node),
-        ("POST /nodes/plant7/press-4/state", state("allocating")),
-        ("POST /nodes/plant7/press-4/state", state("allocated")),
-        ("PUT /plans/web", plan),
-        ("POST /plans/web/revisions", json!({ "id": "r1", "instances": 1, "coordinates": { "main": {} } })),
-    ] {
+    for (line, body) in changes() {
         let refused = change(addr, &approver, line, body.clone()).await;
         assert!(refused.status == 403 && refused.body.contains("role operator"), "{line}: {refused:?}");
         let made = change(addr, &operator, line, body).await;

@@ -22,7 +22,7 @@ async fn change(addr: SocketAddr, line: &str, headers: &str, body: &Value) -> An
 }
 
 /// A change that must have this status.
-async fn done(addr: SocketAddr, line: &str, body: Value, status: u16) -> Answer {
+pub(crate) async fn done(addr: SocketAddr, line: &str, body: Value, status: u16) -> Answer {
     let answer = change(addr, line, "", &body).await;
     assert_eq!(answer.status, status, "{line}: {answer:?}");
     answer
@@ -40,7 +40,7 @@ pub(crate) async fn planned() -> (System, SocketAddr) {
     (system, addr)
 }
 
-fn plan(cores: u32) -> Value {
+pub(crate) fn plan(cores: u32) -> Value {
     json!({ "namespace": "demo", "serviceName": "web", "profile": "simulated",
         "applications": [{ "payloadName": "main", "resources": { "cores": cores, "memory": 1 } }] })
 }

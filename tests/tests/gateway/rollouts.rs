@@ -91,6 +91,30 @@ async fn decide(addr: SocketAddr, verb: &str, headers: &[(&str, &str)], form: &s
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_is_rolled_back_and_retried_from_its_page() {
+    let (system, addr) = held().await;
+    let released = async || {
+        let waves = shown(&system, addr).await.json()[0]["state"]["waves"].clone();
+        waves[0]["tally"]["released"].as_u64()
+    };
+    assert_eq!(decide(addr, "next", &[], "").await.status, 200);
+    assert_eq!(released().await, Some(1), "the canary has the new content");
+    let form = "file=fleet%2Frollout.yaml&reason=noise";
+    let back = post(addr, "/rollouts/web/rollback", form).await.unwrap();
+    assert_eq!((back.status, back.header("location")), (303, Some("/rollouts/web")), "{back:?}");
+    assert_eq!(released().await, Some(0), "the canary has the content before it again");
+    let page = get(addr, "/rollouts/web").await.unwrap().body;
+    assert!(page.contains("rolled back") && page.contains("action=\"/rollouts/web/retry\""), "{page}");
+    assert!(!page.contains("action=\"/rollouts/web/resume\""), "{page}");
+    let retried = post(addr, "/rollouts/web/retry", "file=fleet%2Frollout.yaml").await.unwrap();
+    assert_eq!((retried.status, retried.header("location")), (303, Some("/rollouts/web")), "{retried:?}");
+    let page = get(addr, "/rollouts/web").await.unwrap().body;
+    assert!(page.contains("action=\"/rollouts/web/pause\""), "{page}");
+    let shown = history(&system).await;
+    assert!(shown.contains("rollback") && shown.contains("noise") && shown.contains("retry"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_decision_is_made_on_the_version_that_it_names_alone() {
     let (system, addr) = held().await;
     let before = shown(&system, addr).await.header("etag").unwrap().to_owned();

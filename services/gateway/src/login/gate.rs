@@ -165,6 +165,7 @@ mod tests {
         for path in [
             "/rollouts/web/approve",
             "/api/v1/rollouts/web/reject",
+            "/plans/web/instances/a/operations/b/approve",
             "/api/v1/plans/web/instances/a/operations/b/approve",
             "/api/v1/plans/web/instances/a/operations/b/reject",
         ] {
@@ -178,6 +179,8 @@ mod tests {
             "/rollouts/web/stop/approve",
             "/quarantine/approve",
             "/api/v1/rollouts/web/next",
+            "/plans/web/instances/a/operations/b/cancel",
+            "/plans/web/deactivate",
             "/api/v1/plans/web/instances/a/operations/b/cancel",
             "/api/v1/nodes/plant7/press-4/disruptions/a/approve",
             "/api/v1/deployments",

@@ -13,6 +13,11 @@ mod frame;
 mod moment;
 mod overview;
 mod parts;
+mod plan;
+mod plan_history;
+mod plan_instance;
+mod plan_parts;
+mod plans;
 mod quarantine;
 mod rollout;
 #[cfg(test)]
@@ -22,6 +27,7 @@ mod silence;
 mod site;
 mod time;
 mod timeline;
+mod waiting;
 
 use axum::Router;
 use axum::response::{IntoResponse as _, Response};
@@ -60,5 +66,6 @@ pub(crate) fn router() -> Router<People> {
         .route("/quarantine", get(quarantine::page))
         .route("/quarantine/{item}", post(quarantine::act))
         .route("/changes", get(changes::page))
+        .merge(plans::router())
         .merge(assets::router())
 }

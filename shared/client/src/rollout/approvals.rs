@@ -96,6 +96,17 @@ pub fn waiting_wave(rollout: &RolloutProgress) -> Option<&WaveState> {
 }
 
 impl ApprovalState {
+    /// The requests that wait.
+    ///
+    /// # Errors
+    /// A deployment could not be judged: a list without it would look whole.
+    pub fn into_waiting(self) -> Result<Vec<ApprovalRequest>, AskError> {
+        if !self.unknown.is_empty() {
+            return Err(AskError::CommitChanged);
+        }
+        Ok(self.waiting.into_values().collect())
+    }
+
     fn add(&mut self, rollout: &RolloutProgress) {
         let RolloutProgress { deployment, digest, file, record, policy, .. } = rollout;
         let key = |wave: &str| (deployment.clone(), *digest, file.clone(), wave.to_owned());

@@ -167,7 +167,7 @@ impl Change {
     }
 
     /// The schema of the body without references. To generate it takes longer than to check a request by it.
-    pub(super) fn inline_schema(&self) -> Value {
+    pub(crate) fn inline_schema(&self) -> Value {
         let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
         self.body_schema(&mut settings.into_generator()).unwrap_or_default()
     }
@@ -313,7 +313,7 @@ fn version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 ///
 /// # Errors
 /// The request cannot be understood, the service refuses it, or does not answer.
-pub(super) async fn make(
+pub(crate) async fn make(
     change: &'static Change,
     schema: Arc<Value>,
     State(people): State<People>,

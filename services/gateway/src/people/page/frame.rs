@@ -16,10 +16,11 @@ use crate::people::live::Staleness;
 use crate::problem::{Problem, RETRY_AFTER_SECONDS};
 
 /// The parts of the navigation, each with its address.
-const NAVIGATION: [(&str, &str); 5] = [
+const NAVIGATION: [(&str, &str); 6] = [
     ("Fleet", "/"),
     ("Devices", "/devices"),
     ("Rollouts", "/rollouts"),
+    ("Plans", "/plans"),
     ("Quarantine", "/quarantine"),
     ("Changes", "/changes"),
 ];

@@ -23,6 +23,7 @@ use super::rollout;
 use super::side::{Part, Side, within};
 use super::silence::heat_map;
 use super::timeline::{self, Chart};
+use super::waiting;
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::people::live::CachedView;
@@ -129,6 +130,7 @@ impl Screen<'_> {
                 div.column { (self.deployments()) @if self.side.is_some() { (self.sites()) } }
                 @if let Some(side) = self.side {
                     div.column {
+                        (waiting::panel(side, self.now))
                         (rollouts(side, self.now))
                         (self.dark(side))
                         (self.errors())

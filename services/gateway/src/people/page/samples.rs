@@ -1,5 +1,6 @@
 //! Views for the tests of pages.
 
+use muster_contract::plans::{OperationStatus, OperationsAnswer};
 use muster_contract::view::{DeploymentView, SiteView, Split};
 use serde_json::{Value, json};
 
@@ -36,4 +37,13 @@ pub(super) fn site_view(name: &str, devices: Split, unheard: u16) -> SiteView {
 
 fn digest() -> String {
     format!("sha256:{}", "0".repeat(64))
+}
+
+/// An operation of a plan that waits for an approval since a time.
+pub(super) fn waiting_operation(plan: &str, since: &str) -> OperationStatus {
+    let example = include_bytes!("../../../../../schemas/examples/good/OperationsAnswer.one.json");
+    let mut status = serde_json::from_slice::<OperationsAnswer>(example).unwrap().operations.remove(0);
+    status.plan = plan.parse().unwrap();
+    status.operation.history.iter_mut().for_each(|step| step.at = since.parse().unwrap());
+    status
 }

@@ -1,16 +1,18 @@
-//! The parts of the first screen that services answer beside the views: rollouts, dark devices, incidents, the quarantine. All pages of
-//! a gateway share one answer for a second, so a thousand of them ask no more than one.
+//! The parts of the first screen that services answer beside the views: rollouts, what waits for an approval, dark devices, incidents,
+//! the quarantine. All pages of a gateway share one answer for a second, so a thousand of them ask no more than one.
 //!
 //! A part that no service answers is shown as unknown, never as none.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_client::ask::{AskError, Hub, understood};
-use muster_client::rollout::{HeldChanges, held_changes, rollouts_at};
+use muster_client::rollout::{ApprovalRequest, HeldChanges, held_changes, read_approvals, rollouts_at};
 use muster_contract::DeploymentId;
 use muster_contract::Timestamp;
 use muster_contract::incident::HubIncident;
+use muster_contract::plans::{OperationState, OperationStatus, OperationsAnswer, OperationsQuery};
 use muster_contract::quarantine::{QuarantineAction, QuarantineAnswer, QuarantineRequest};
 use muster_contract::query::{DeviceLine, DevicesAnswer, PAGE_MAX, Query};
 use muster_contract::timeline::TimelineAnswer;
@@ -47,6 +49,11 @@ pub(super) struct Side {
     pub(super) quarantined: Part<(usize, bool)>,
     /// How the counts of the fleet have changed.
     pub(super) timeline: Part<TimelineAnswer>,
+    /// Waves that wait for an approval.
+    pub(super) waves: Part<Vec<ApprovalRequest>>,
+    /// Operations that wait for an approval, those that have waited longest first, and whether there are more than the first 1,000 by
+    /// plan and instance; `None` if no planner runs.
+    pub(super) operations: Part<Option<(Vec<OperationStatus>, bool)>>,
 }
 
 /// The newest parts, and when they were asked for.
@@ -69,7 +76,7 @@ impl SideCache {
 }
 
 async fn ask(hub: &Hub, now: Timestamp) -> Side {
-    let ((held, rollouts), dark, incidents, quarantined, timeline) = tokio::join!(
+    let ((held, rollouts), dark, incidents, quarantined, waves, operations, timeline) = tokio::join!(
         async {
             let held = within(held_changes(hub)).await;
             let rollouts = match &held {
@@ -81,9 +88,11 @@ async fn ask(hub: &Hub, now: Timestamp) -> Side {
         within(dark(hub)),
         within(hub.incidents()),
         within(quarantined(hub)),
+        within(waves(hub, now)),
+        within(operations(hub)),
         within(timeline::ask(hub, None)),
     );
-    Side { held, rollouts, dark, incidents, quarantined, timeline }
+    Side { held, rollouts, dark, incidents, quarantined, waves, operations, timeline }
 }
 
 pub(super) async fn within<T>(part: impl Future<Output = Result<T, AskError>>) -> Part<T> {
@@ -131,4 +140,23 @@ async fn quarantined(hub: &Hub) -> Result<(usize, bool), AskError> {
     };
     let page: QuarantineAnswer = understood(&hub.quarantine(0, &request).await?)?;
     Ok((page.reports.len(), page.next.is_some()))
+}
+
+async fn waves(hub: &Hub, now: Timestamp) -> Result<Vec<ApprovalRequest>, AskError> {
+    read_approvals(hub, iter::empty(), now).await?.into_waiting()
+}
+
+async fn operations(hub: &Hub) -> Result<Option<(Vec<OperationStatus>, bool)>, AskError> {
+    let query = OperationsQuery {
+        state: vec![OperationState::PendingApproval],
+        limit: Some(PAGE_MAX),
+        ..OperationsQuery::default()
+    };
+    let answer = match hub.planner("operation-list", &query).await {
+        Err(AskError::NoService { .. }) => return Ok(None),
+        answer => answer?,
+    };
+    let OperationsAnswer { mut operations, next } = understood(&answer)?;
+    operations.sort_by_key(|status| status.operation.history.last().map(|step| step.at));
+    Ok(Some((operations, next.is_some())))
 }

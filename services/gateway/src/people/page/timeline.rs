@@ -90,13 +90,20 @@ impl<'a> Chart<'a> {
                 }
                 (self.picture(&columns, &peaks))
                 div.axis {
-                    @for second in ticks(&columns) { span.num { (short_time(second, seconds)) } }
+                    @for (index, second) in ticks(&columns).enumerate() {
+                        span.num { (short_time(second, seconds)) @if index == 4 { " UTC" } }
+                    }
                 }
             }
             div.legend.below {
-                span { span.key.good aria-hidden="true" {} "certain, or converged" }
+                @for verdict in Verdict::WORST_FIRST {
+                    @let (_, word, tint) = verdict_look(verdict);
+                    @if columns.iter().any(|column| column.has(verdict)) { span { span.key.(tint) aria-hidden="true" {} (word) } }
+                }
+                span { span.key.good aria-hidden="true" {} "certain" }
                 span { span.key.possible aria-hidden="true" {} "possible" }
-                span { span.key.bad aria-hidden="true" {} "failed, or overdue" }
+                @if columns.iter().any(|column| column.failed > 0) { span { span.key.bad aria-hidden="true" {} "failed" } }
+                @if columns.iter().any(|column| column.worst.is_none()) { span { span.key.unknown aria-hidden="true" {} "nothing known" } }
                 span { "A column shows the worst of its time and leads there." }
                 nav.spans aria-label="Time that the chart covers" {
                     @for (name, _) in SPANS {

@@ -92,6 +92,11 @@ fn urgency(point: &TimelinePoint) -> impl Ord + use<> {
 }
 
 impl Column {
+    /// Whether the column shows a verdict.
+    pub(super) fn has(&self, verdict: Verdict) -> bool {
+        self.worst.as_ref().is_some_and(|worst| worst.deployments.contains_key(&verdict))
+    }
+
     /// The column in words.
     pub(super) fn words(&self) -> String {
         let time = |at| Timestamp::from_second(at).map(second).unwrap_or_default();
