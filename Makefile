@@ -1,6 +1,6 @@
 # Muster: the verbs of this repository. `make` lists them. A fresh machine needs Rust, make and python3 with pip.
 .DEFAULT_GOAL := help
-.PHONY: help demo chaos hostile test kubernetes laws schemas build tools bench release-data compat dist images clean
+.PHONY: help demo chaos hostile test browser kubernetes laws schemas build tools bench release-data compat dist images clean
 
 CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
@@ -49,6 +49,12 @@ hostile: ## a flooding device or an abusive reader beside twenty good devices on
 
 test: ## everything that must hold before a change is shared; a summary ends it
 	@.ci/test
+
+browser: ## the pages in a real Chromium, installed on Debian as root: ten questions, 320 pixels, no script; target/screenshots
+	@.ci/browser
+	@.ci/fetch-nats-server >&2
+	@$(CARGO) build --locked --workspace --bins >&2
+	@exec env MUSTER_BROWSER=required $(CARGO) test --locked --package muster-tests --test gateway browser:: -- --test-threads 1
 
 kubernetes: ## build Debian's Kubernetes API server once (8 minutes, into ~/.cache) and run the tests that need it
 	@folder=$$(.ci/kubernetes/build) && exec env MUSTER_KUBERNETES="$$folder" \

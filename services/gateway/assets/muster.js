@@ -3,33 +3,60 @@
 
 const root = document.documentElement;
 root.classList.remove("no-script");
+// The events that a page follows. A page of the past has none, and stays as the gateway made it.
 const stream = root.dataset.stream;
 // Without a sign of life for this long, the page greys itself.
 const SILENCE_MS = 15000;
 // Least time between two reloads of the content.
 const RELOAD_MS = 2000;
+// Age at which the content is loaded again without an event: rollouts, incidents and the quarantine are in no followed view.
+const REFRESH_MS = 10000;
+// Delay before a refused stream is opened again, which browsers do not do.
+const REOPEN_MS = 5000;
+let isHeard = false;
 let heardAt = Date.now();
 let loadedAt = Date.now();
+// The gateway's clock minus this machine's.
+let clockMs = 0;
 let hubIsStale = root.classList.contains("is-stale");
 let cause = "";
+// Why the content could not be loaded again.
+let failure = "";
 let isLoading = false;
 let isDue = false;
 
 const byId = (id) => document.getElementById(id);
 
+// Readers of a screen speak every change of these texts.
+function say(element, text) {
+  if (element && element.textContent !== text) element.textContent = text;
+}
+
+function heard() {
+  isHeard = true;
+  heardAt = Date.now();
+  show();
+}
+
 function show() {
-  const silence = Date.now() - heardAt;
-  const isCut = stream && silence > SILENCE_MS;
-  const isStale = hubIsStale || isCut;
+  if (!stream) return;
+  const isCut = Date.now() - heardAt > SILENCE_MS;
+  const isStale = hubIsStale || isCut || failure !== "";
+  const isHeld = !isStale && isDue && isBusy();
   root.classList.toggle("is-stale", isStale);
+  root.classList.toggle("is-held", isHeld);
   const alarm = byId("alarm");
   if (alarm) {
     alarm.hidden = !isStale;
-    if (isCut) alarm.textContent = "This page is cut off: nothing came for " + Math.round(silence / 1000) + " s. It shows what was known before.";
-    else if (hubIsStale && cause) alarm.textContent = "Not up to date: " + cause;
+    const before = " The page shows what was known before.";
+    const since = new Date(heardAt + clockMs).toISOString().slice(11, 19) + " UTC";
+    if (isCut) say(alarm, "Not up to date: nothing came from the gateway since " + since + "." + before);
+    else if (hubIsStale && cause) say(alarm, "Not up to date: " + cause);
+    else if (failure) say(alarm, "Not up to date: " + failure + "." + before);
   }
-  const state = byId("state");
-  if (state && stream) state.textContent = isStale ? "not up to date" : "live";
+  if (isStale) say(byId("state"), "not up to date");
+  else if (isHeld) say(byId("state"), "held while you select or type");
+  else if (isHeard) say(byId("state"), "live");
 }
 
 function ago(seconds) {
@@ -40,9 +67,16 @@ function ago(seconds) {
 }
 
 function ages() {
+  if (!stream) return;
   for (const time of document.querySelectorAll("time[data-ago]")) {
-    time.textContent = ago((Date.now() - Date.parse(time.dateTime)) / 1000) + " ago";
+    say(time, ago((Date.now() + clockMs - Date.parse(time.dateTime)) / 1000) + " ago");
   }
+}
+
+// The date of an answer has whole seconds, so a small difference is none.
+function setClock(answer) {
+  const ahead = Date.parse(answer.headers.get("date")) - Date.now();
+  if (Number.isFinite(ahead)) clockMs = Math.abs(ahead) > 2000 ? ahead : 0;
 }
 
 // A form that is being filled in must not be replaced under its reader.
@@ -51,6 +85,32 @@ function isBusy() {
   return (active && active.matches("input, select, textarea")) || String(document.getSelection()).length > 0;
 }
 
+// Finds the focused control again in other content: by its id, or by its address or label and its rank among those.
+function focusFinder(main) {
+  const active = document.activeElement;
+  const name = main.contains(active) && ["id", "href", "aria-label"].find((name) => active.hasAttribute(name));
+  if (!name) return () => null;
+  const selector = active.localName + "[" + name + "=\"" + CSS.escape(active.getAttribute(name)) + "\"]";
+  const rank = [...main.querySelectorAll(selector)].indexOf(active);
+  return (other) => other.querySelectorAll(selector)[rank];
+}
+
+function renew(page, main) {
+  const old = document.querySelector("main");
+  const find = focusFinder(old);
+  // What a reader has opened stays open.
+  for (const details of main.querySelectorAll("details[id]")) {
+    const shown = byId(details.id);
+    if (shown) details.open = shown.open;
+  }
+  old.replaceWith(document.adoptNode(main));
+  const control = find(main);
+  if (control) control.focus({ preventScroll: true });
+  document.title = page.title;
+  ages();
+}
+
+// Loads the content again. A page whose subject is gone says so; any other refusal leaves the content, greyed.
 async function reload() {
   if (isLoading || isBusy() || document.hidden) { isDue = true; return; }
   isLoading = true;
@@ -60,43 +120,53 @@ async function reload() {
     const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
     // The session is over: the login page takes the place of this one.
     if (answer.redirected) { location.reload(); return; }
+    setClock(answer);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const main = page.querySelector("main");
-    if (main && answer.ok) {
-      // A reader with a keyboard stays at the same link or button.
-      const active = document.activeElement;
-      const focused = active && active.closest("main") && active.outerHTML;
-      document.querySelector("main").replaceWith(document.adoptNode(main));
-      document.title = page.title;
-      const same = focused && [...document.querySelectorAll("main a, main button")].find((one) => one.outerHTML === focused);
-      if (same) same.focus();
-      ages();
+    if (!main || !(answer.ok || answer.status === 404)) {
+      const words = page.querySelector("#alarm:not([hidden]), h1");
+      failure = words ? words.textContent : "the gateway answered with status " + answer.status;
+      isDue = true;
+    } else {
+      failure = "";
+      if (isBusy()) isDue = true;
+      else renew(page, main);
+      heard();
     }
   } catch (_) {
-    // The stream tells whether the gateway is reached.
+    failure = "the gateway cannot be reached";
+    isDue = true;
   }
   isLoading = false;
+  show();
 }
 
+// Content that was loaded just now is loaded again by the timer below.
 function due() {
   isDue = true;
-  const wait = RELOAD_MS - (Date.now() - loadedAt);
-  setTimeout(() => { if (isDue) reload(); }, Math.max(0, wait));
+  if (Date.now() - loadedAt >= RELOAD_MS) reload();
+}
+
+// Whether the content was made from the view of an event: the fleet may have changed between the two.
+function isShown(event) {
+  const shown = byId("digest");
+  return shown !== null && event.data.includes(JSON.stringify(shown.dataset.digest));
 }
 
 // A browser opens few connections to one address: a page that nobody sees has none.
 let source = null;
 
 function follow() {
-  source = new EventSource(stream);
-  const heard = () => { heardAt = Date.now(); show(); };
-  const isNews = (event) => { const was = hubIsStale; hubIsStale = false; heard(); return was || event.type === "change"; };
-  source.addEventListener("snapshot", (event) => { if (isNews(event)) due(); });
-  source.addEventListener("change", (event) => { if (isNews(event)) due(); });
-  // Operations and waves begin to wait for a decision without a change of the fleet.
-  source.addEventListener("alive", () => { heard(); due(); });
-  source.addEventListener("end", () => { source.close(); reload(); });
-  source.addEventListener("stale", (event) => {
+  const opened = new EventSource(stream);
+  source = opened;
+  const recovered = () => { const was = hubIsStale; hubIsStale = false; heard(); return was; };
+  const reopen = () => setTimeout(() => { if (source === opened && !document.hidden) follow(); }, REOPEN_MS);
+  opened.addEventListener("snapshot", (event) => { if (recovered() || !isShown(event)) due(); });
+  opened.addEventListener("change", () => { recovered(); due(); });
+  opened.addEventListener("alive", () => { heard(); if (isDue) due(); });
+  opened.addEventListener("end", () => { opened.close(); reload(); reopen(); });
+  opened.addEventListener("error", () => { if (opened.readyState === EventSource.CLOSED) reopen(); });
+  opened.addEventListener("stale", (event) => {
     hubIsStale = true;
     try { cause = JSON.parse(event.data).cause || ""; } catch (_) { cause = ""; }
     heard();
@@ -114,7 +184,11 @@ if (stream) {
     due();
   });
 }
-setInterval(() => { show(); ages(); }, 1000);
+setInterval(() => {
+  if (stream && Date.now() - loadedAt >= (isDue && !failure ? RELOAD_MS : REFRESH_MS)) reload();
+  show();
+  ages();
+}, 1000);
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button.copy");

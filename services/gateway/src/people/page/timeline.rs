@@ -150,7 +150,7 @@ impl<'a> Chart<'a> {
     /// The newest changes in words, each with a link to its moment.
     fn changes(&self, points: &[TimelinePoint]) -> Markup {
         html! {
-            details.changes {
+            details.changes #changes {
                 summary { "Changes" span.soft { " (the newest " (number(points.len().min(CHANGES_MAX) as u64)) " of " (number(points.len() as u64)) ")" } }
                 ul.rows {
                     @for point in points.iter().rev().take(CHANGES_MAX) {
