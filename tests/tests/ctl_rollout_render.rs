@@ -88,7 +88,7 @@ fn an_explanation_is_one_line_and_an_approval_comes_with_its_command() {
         revision: "3f2a91c".to_owned(),
         phase: RolloutPhase::Running,
         ledger_seq: 4711,
-        why: "the gate behind wave quarter needs 10 of 12 confirmed and has lo=5 hi=11".to_owned(),
+        why: "the gate behind wave quarter needs 10 of 12 confirmed and has 5, at most 11".to_owned(),
         blocked: None,
         devices: Vec::new(),
     };
@@ -119,7 +119,7 @@ fn frame(waves: &[WaveBar]) -> RolloutsFrame {
             digest: Digest::of_bytes(b"v2"),
             rollout: FILE.to_owned(),
             state: RolloutWord::Running,
-            why: "the gate behind wave quarter needs 10 of 12 confirmed and has lo=5 hi=11".to_owned(),
+            why: "the gate behind wave quarter needs 10 of 12 confirmed and has 5, at most 11".to_owned(),
             waves: waves.to_vec(),
         }],
     }

@@ -90,7 +90,7 @@ async fn a_waiting_rollout_names_its_bound_and_its_watch_ends_at_the_last_gate()
     let commit = release(&system, &sleeper("web", 2)).await;
     let until = ["--until", "done", "--fail-on", "failing,paused", "--commit", &commit, "--within", "60s"];
     let mut watch = Watch::run(&system, &[&["rollout", "watch", "web"], &until[..]].concat());
-    let words = "the gate behind wave canary needs 1 of 1 confirmed and has lo=0 hi=1: 1 not heard since ";
+    let words = "the gate behind wave canary needs 1 of 1 confirmed and has 0, at most 1: 1 not heard since ";
     let said = says(&system, &["why", "rollout", "web"], words).await;
     assert!(said.contains("(plant7/press-1)"), "{said}");
     let (code, why) = json(&system, &["why", "rollout", "web"]).await;

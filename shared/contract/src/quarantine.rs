@@ -286,6 +286,9 @@ pub struct QuarantineAnswer {
     /// The reports of a list, in the order of QUARANTINE; for `show`, the one report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reports: Vec<HeldReport>,
+    /// The number of reports that QUARANTINE holds, in a list of all devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
     /// The sequence after which the next page of a list begins; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,

@@ -330,7 +330,11 @@ async fn look_up(bus: &Bus, question: Question, request: QuarantineRequest) -> O
 /// The reports after a sequence, of one device or of all.
 async fn page(bus: &Bus, device: Option<&DeviceKey>, after: u64) -> Result<QuarantineAnswer, ReadError> {
     let subject = device.map_or_else(|| REJECTED.to_owned(), |key| rejected(Some(key)));
-    let (mut page, mut next) = (QuarantineAnswer::default(), after + 1);
+    let total = match device {
+        None => Some(bus.stream_state(stream::QUARANTINE).await?.messages),
+        Some(_) => None,
+    };
+    let (mut page, mut next) = (QuarantineAnswer { total, ..QuarantineAnswer::default() }, after + 1);
     while page.reports.len() < PAGE_REPORTS_MAX {
         let Some(held) = bus.next_of(stream::QUARANTINE, next, &subject).await? else { return Ok(page) };
         next = held.stream_seq + 1;

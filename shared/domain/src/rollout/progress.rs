@@ -405,7 +405,7 @@ mod tests {
         let silent = TargetStatus { freshness: Freshness::Stale, ..line(Standing::Installed) };
         assert_eq!(
             why(silent),
-            "the gate behind wave first needs 1 of 1 confirmed and has lo=0 hi=1: 1 never heard (a/one)"
+            "the gate behind wave first needs 1 of 1 confirmed and has 0, at most 1: 1 never heard (a/one)"
         );
         assert_eq!(
             why(line(Standing::Failed)),

@@ -96,7 +96,7 @@ impl RolloutProgress {
             format!("; `muster rollout {verb} {}` continues it", self.deployment)
         });
         let words = self.record.as_ref().map_or_else(|| phase.words(), RolloutRecord::words);
-        format!("{words} since {}{by}{why}{way_on}", decision.at)
+        format!("{words} since {}{by}{why}{way_on}", whole_second(decision.at))
     }
 
     /// The checks that a wave waits for, with the last answer if it was inconclusive.
@@ -173,7 +173,7 @@ impl RolloutProgress {
         let silent = match self.silent_since(wave) {
             None => "not heard".to_owned(),
             Some(since) if since == Timestamp::MIN => "never heard".to_owned(),
-            Some(since) => format!("not heard since {since}"),
+            Some(since) => format!("not heard since {}", whole_second(since)),
         };
         let mut parts = Vec::new();
         for (known, words) in [
@@ -216,8 +216,13 @@ impl WaveState {
     fn bounds(&self, policy: Option<&Wave>) -> String {
         let Tally { targets, confirmed, failed, debt, .. } = self.tally;
         let (needed, targets) = (self.needed(policy), targets - debt);
-        format!("needs {needed} of {targets} confirmed and has lo={confirmed} hi={}", targets - failed)
+        format!("needs {needed} of {targets} confirmed and has {confirmed}, at most {}", targets - failed)
     }
+}
+
+/// A time without its fraction of a second.
+fn whole_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 /// A time in the largest unit that divides it.

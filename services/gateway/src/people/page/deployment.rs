@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use muster_client::ask::understood;
 use muster_contract::query::DeploymentAnswer;
 use muster_contract::status::{StatusAnswer, TargetStatus};
+use muster_contract::timeline::TimelineAnswer;
 use muster_contract::view::{DeploymentView, Freshness, Standing};
 use muster_contract::why::{Because, RefusedTargets, WhyAnswer};
 use muster_contract::{DeploymentId, Timestamp};
@@ -19,7 +20,7 @@ use super::parts::{
     panel, second, sentence, short, standing, verdict,
 };
 use super::rollout::{deployment, names};
-use super::side::within;
+use super::side::{Part, within};
 use super::timeline::{self, Chart};
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
@@ -81,7 +82,7 @@ pub(super) async fn page(
     let history = Chart::of(&address, &values, now, then)?.draw(&timeline);
     let content = html! {
         p.crumbs { a href="/" { "Fleet" } " / deployment" }
-        (truth(&answer.view, then.unwrap_or(now)))
+        (truth(&answer.view, &timeline, then.unwrap_or(now)))
         (panel(html! { "History" }, html! {}, Some(&format!("muster timeline {id}")), history))
         div.columns {
             div.column {
@@ -117,13 +118,13 @@ async fn reasons(people: &People, mut question: Map<String, Value>) -> Result<Wh
     ))
 }
 
-fn truth(view: &DeploymentView, now: Timestamp) -> Markup {
+fn truth(view: &DeploymentView, timeline: &Part<TimelineAnswer>, now: Timestamp) -> Markup {
     let (id, devices) =
         (&view.deployment, format!("/deployments/{}/devices", encoded(view.deployment.as_str())));
     let missing = view.complete.missing_reports;
     html! {
         section.truth {
-            div.titled { h1 { (id) } (verdict(view.verdict)) @if !view.deployment_name.is_empty() { span.soft { (view.deployment_name) } } }
+            div.titled { h1 { (id) } (verdict(view.verdict)) span.soft { (timeline::since(timeline, view.verdict, now)) } @if !view.deployment_name.is_empty() { span.soft { (view.deployment_name) } } }
             p.line {
                 (sentence(if view.message.is_empty() { view.verdict.rule() } else { &view.message })) ". "
                 "Between " strong.num { (number(view.converged.lo)) } " and " strong.num { (number(view.converged.hi)) } " of "
@@ -139,7 +140,7 @@ fn truth(view: &DeploymentView, now: Timestamp) -> Markup {
             div.meta {
                 span { "as of ledger " span.num { (number(view.as_of.ledger_seq)) } ", " (second(view.as_of.at)) }
                 span { "digest " code #digest title=(view.digest) data-digest=(view.digest) { (short(&view.digest.to_string())) } }
-                @if let Some(at) = view.changed_at { span { "changed " (ago(at, now)) } }
+                @if let Some(at) = view.changed_at { span { "last change of a standing " (ago(at, now)) } }
                 a href={ "/rollouts/" (encoded(id.as_str())) } { "rollout" }
                 a href={ "/changes?since=1h&deployment=" (encoded(id.as_str())) } { "changes of the last hour" }
                 (cli(&format!("muster status {id} --output brief")))

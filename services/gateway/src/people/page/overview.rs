@@ -11,6 +11,7 @@ use muster_client::ask::understood;
 use muster_contract::Timestamp;
 use muster_contract::incident::HubIncident;
 use muster_contract::query::{DeploymentsAnswer, PAGE_MAX};
+use muster_contract::timeline::TimelineAnswer;
 use muster_contract::view::{DeploymentView, FleetView, SiteView, Verdict};
 use serde_json::{Map, Value, json};
 
@@ -60,6 +61,7 @@ pub(super) async fn page(
             sites,
             side: Some(&side),
             history: Chart::of("/", &values, now, None)?.draw(&side.timeline),
+            timeline: &side.timeline,
             rows,
             now,
         };
@@ -90,7 +92,16 @@ async fn past(
     let timeline = within(timeline::ask(&people.hub, None)).await;
     let history = Chart::of("/", values, people.clock.now(), Some(then))?.draw(&timeline);
     let sites = Vec::new();
-    let screen = Screen { fleet: Some(&fleet), deployments, sites, side: None, history, rows, now: then };
+    let screen = Screen {
+        fleet: Some(&fleet),
+        deployments,
+        sites,
+        side: None,
+        history,
+        timeline: &timeline,
+        rows,
+        now: then,
+    };
     Ok(Frame::live("Fleet", "Fleet").at(Some(then)).answer(people, &screen.draw()))
 }
 
@@ -102,6 +113,7 @@ struct Screen<'a> {
     /// None of the past.
     side: Option<&'a Side>,
     history: Markup,
+    timeline: &'a Part<TimelineAnswer>,
     rows: usize,
     now: Timestamp,
 }
@@ -160,7 +172,8 @@ impl Screen<'_> {
                             a href={ "#" (worst.as_str()) } {
                                 (number(tally.deployments.get(&worst).copied().unwrap_or_default())) " of " (count(of, "deployment"))
                             }
-                            ": " (worst.rule()) ". "
+                            @let since = timeline::since(self.timeline, worst, self.now);
+                            ": " (worst.rule()) @if !since.0.is_empty() { ", " (since) } ". "
                         }
                         None => "No deployment should run. ",
                     }
@@ -404,10 +417,10 @@ fn incident(incident: &HubIncident, now: Timestamp) -> Markup {
     }
 }
 
-fn quarantined(quarantined: &Part<(usize, bool)>) -> Markup {
-    let words = |(held, more): (usize, bool)| {
+fn quarantined(quarantined: &Part<(u64, bool)>) -> Markup {
+    let words = |(held, more): (u64, bool)| {
         let least = if more { "at least " } else { "" };
-        format!("{least}{}", count(held as u64, "rejected report"))
+        format!("{least}{}", count(held, "rejected report"))
     };
     let rows = match quarantined {
         Err(why) => unknown(why),
@@ -422,11 +435,22 @@ mod tests {
     use super::super::samples::{deployment_view, site_view};
     use super::*;
 
+    static NO_TIMELINE: Part<TimelineAnswer> = Err(String::new());
+
     fn screen<'a>(deployments: &'a [DeploymentView], sites: &'a [SiteView]) -> Screen<'a> {
         let (deployments, sites) = (deployments.iter().collect(), sites.iter().collect());
         let now = "2026-11-20T08:00:00Z".parse().unwrap();
         let history = html! {};
-        Screen { fleet: None, deployments, sites, side: None, history, rows: ROWS_MAX, now }
+        Screen {
+            fleet: None,
+            deployments,
+            sites,
+            side: None,
+            history,
+            timeline: &NO_TIMELINE,
+            rows: ROWS_MAX,
+            now,
+        }
     }
 
     #[test]

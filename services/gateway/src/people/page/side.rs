@@ -45,8 +45,8 @@ pub(super) struct Side {
     pub(super) dark: Part<Vec<DeviceLine>>,
     /// Incidents of the hub.
     pub(super) incidents: Part<Vec<HubIncident>>,
-    /// Rejected reports on the first page, and whether there are more.
-    pub(super) quarantined: Part<(usize, bool)>,
+    /// Rejected reports, and whether there are more.
+    pub(super) quarantined: Part<(u64, bool)>,
     /// How the counts of the fleet have changed.
     pub(super) timeline: Part<TimelineAnswer>,
     /// Waves that wait for an approval.
@@ -131,7 +131,7 @@ async fn dark(hub: &Hub) -> Result<Vec<DeviceLine>, AskError> {
     Ok(devices)
 }
 
-async fn quarantined(hub: &Hub) -> Result<(usize, bool), AskError> {
+async fn quarantined(hub: &Hub) -> Result<(u64, bool), AskError> {
     let request = QuarantineRequest {
         action: QuarantineAction::List,
         quarantine_seq: None,
@@ -139,7 +139,8 @@ async fn quarantined(hub: &Hub) -> Result<(usize, bool), AskError> {
         reason: None,
     };
     let page: QuarantineAnswer = understood(&hub.quarantine(0, &request).await?)?;
-    Ok((page.reports.len(), page.next.is_some()))
+    // An ingest of an earlier release does not count them.
+    Ok(page.total.map_or((page.reports.len() as u64, page.next.is_some()), |total| (total, false)))
 }
 
 async fn waves(hub: &Hub, now: Timestamp) -> Result<Vec<ApprovalRequest>, AskError> {

@@ -12,7 +12,7 @@ use muster_contract::view::Verdict;
 use muster_contract::{DeploymentId, Timestamp};
 
 use self::columns::{Column, Peaks, columns, words};
-use super::parts::{encoded, number, second, verdict_look};
+use super::parts::{ago, encoded, number, second, verdict_look};
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::problem::Problem;
 
@@ -162,6 +162,16 @@ impl<'a> Chart<'a> {
     }
 }
 
+/// Since when a verdict has been there without a break, as of a moment; nothing if that is not known.
+pub(super) fn since(timeline: &Result<TimelineAnswer, String>, verdict: Verdict, now: Timestamp) -> Markup {
+    let points = timeline.as_ref().map(|answer| answer.points.as_slice()).unwrap_or_default();
+    let known = &points[..points.partition_point(|point| point.at <= now)];
+    let has = |point: &&TimelinePoint| point.deployments.contains_key(&verdict);
+    let Some(first) = known.iter().rev().take_while(has).last() else { return html! {} };
+    let before = if known.first() == Some(first) { "before " } else { "" };
+    html! { "since " (before) (second(first.at)) " (" (ago(first.at, now)) ")" }
+}
+
 /// The parts of a column: a stack of verdicts, a band of targets, and two levels.
 fn drawn(column: &Column, peaks: &Peaks, x: u64) -> Markup {
     let Some(worst) = &column.worst else { return html! {} };
@@ -276,6 +286,25 @@ mod tests {
         let chart = Chart { page: "/", span: None, now: NOW.parse().unwrap(), then: None };
         let shown = chart.draw(&Err("nobody answers".to_owned())).into_string();
         assert!(shown.contains("No history: nobody answers"), "{shown}");
+    }
+
+    #[test]
+    fn a_verdict_is_dated_by_its_last_beginning() {
+        let points = json!([
+            point("2026-11-20T06:00:00Z", "failing", 3, 0),
+            point("2026-11-20T06:30:00Z", "converged", 4, 0),
+            point("2026-11-20T07:30:00Z", "failing", 3, 0),
+            point("2026-11-20T07:45:00Z", "failing", 2, 0),
+        ]);
+        let since = |verdict, now: &str| {
+            super::since(&Ok(answer(&points)), verdict, now.parse().unwrap()).into_string()
+        };
+        assert!(since(Verdict::Failing, NOW).starts_with("since 2026-11-20 07:30:00 UTC ("));
+        assert!(
+            since(Verdict::Failing, "2026-11-20T06:10:00Z")
+                .starts_with("since before 2026-11-20 06:00:00 UTC")
+        );
+        assert_eq!(since(Verdict::Converged, NOW), "");
     }
 
     #[test]
