@@ -270,7 +270,7 @@ mod tests {
     fn a_time_of_which_nothing_is_known_is_an_empty_column() {
         let points = json!([point("2026-11-20T07:59:45Z", "converged", 4, 0)]);
         let shown = drawn(Some("24h"), None, &points);
-        assert_eq!(shown.matches("class=\"unknown\"").count(), 47, "{shown}");
+        assert_eq!(shown.matches("class=\"unknown\"").count(), 46, "{shown}");
         assert!(shown.contains("nothing is known of this time"), "{shown}");
     }
 
