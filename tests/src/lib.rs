@@ -8,7 +8,7 @@
 //! code has them. Doubles: [`prometheus`], [`oci`] (a registry of packages), [`oidc`] (a login provider), [`kubernetes`]
 //! (clusters), [`containers`] (the engine and a fleet on it), [`raw`], a client that keeps no rule. Tools: [`wait`],
 //! [`golden`] files, [`answer`] (HTTP), [`streams`] changed behind their users, [`mod@not_run`], the tests that could not
-//! run, [`python`] examples, and [`mod@bench`], the measurements and their output, with their [`load`].
+//! run, [`python`] examples, [`schemathesis`], and [`mod@bench`], the measurements and their output, with their [`load`].
 //!
 //! Nothing here ships.
 
@@ -43,6 +43,7 @@ pub mod raw;
 pub mod reconnect;
 pub mod rollouts;
 pub mod schemas;
+pub mod schemathesis;
 pub mod server;
 pub mod story;
 pub mod streams;

@@ -13,8 +13,8 @@
 //! answers nothing from memory that it cannot vouch for: without NATS or the rollup it answers 503.
 //!
 //! Three listeners: [`people`] serves browsers and programs of people, [`margo`] devices, [`grpc`] gRPC clients; the last two ask
-//! for client certificates. A [`listener`] with bounds serves each, over [`tls`]. HTTP errors are [`problem`] documents. [`login`]
-//! identifies people and checks the rights of their role.
+//! for client certificates. A [`listener`] with bounds serves each, over [`tls`]. HTTP errors are [`problem`] documents. [`openapi`] has
+//! the parts that two OpenAPI documents share. [`login`] identifies people and checks the rights of their role.
 //!
 //! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`webhooks`], [`margo`], [`kpt`], [`grpc`].
 
@@ -28,6 +28,7 @@ mod login;
 mod margo;
 mod metrics;
 mod open_files;
+mod openapi;
 mod outbound;
 mod people;
 mod problem;

@@ -11,9 +11,8 @@
 //!
 //! Reading order: [`svid`] and [`caller`], [`manifest`] with [`application`] and [`bundle`], [`record`] (the rules of the numbers,
 //! pure), [`store`], [`span`], [`served`] and [`child_status`] (clients that speak for several devices), [`status`] and [`capabilities`], [`presence`]
-//! and [`heartbeat`], [`routes`]; [`trust`] is
-//! served by the listener of people. People's side shares only the
-//! listener's code.
+//! and [`heartbeat`], [`routes`]; [`trust`] and [`openapi`], the description of all of it, are served by the listener of people.
+//! People's side shares only the listener's code.
 
 pub(crate) mod application;
 pub(crate) mod bundle;
@@ -23,6 +22,7 @@ pub(crate) mod child_status;
 pub(crate) mod config;
 mod heartbeat;
 pub(crate) mod manifest;
+pub(crate) mod openapi;
 pub(crate) mod presence;
 pub(crate) mod problems;
 pub(crate) mod record;

@@ -6,6 +6,7 @@
 mod attempts;
 mod children;
 mod client;
+mod conformance;
 mod cut;
 mod fake;
 mod fleet;

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::fleet::{GATEWAY, start_gateway};
 use crate::pki::{Authority, DOMAIN};
 
-const HOST: &str = "fleet.example.com";
+pub(crate) const HOST: &str = "fleet.example.com";
 const DISCOVERY: &str = "/.well-known/margo";
 
 type Answer = answer::Answer<Vec<u8>>;
@@ -28,11 +28,10 @@ async fn get(addr: SocketAddr, host: &str, path: &str, more: &str) -> io::Result
     Answer::parse(&bytes)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_device_without_a_certificate_learns_the_authorities_over_https_alone() {
+/// A gateway behind a proxy that ends TLS, its authority, the address of people, and the answer to the first document.
+pub(crate) async fn served() -> (System, Authority, SocketAddr, Answer) {
     let mut system = System::start().await;
     let authority = Authority::create(system.dir(), "authority");
-    // A proxy before this gateway ends TLS.
     let public = ["--public-url", &format!("https://{HOST}"), "--trust-bundle-sequence", "12"];
     let [addr, _] = start_gateway(&mut system, &authority, GATEWAY, None, &public);
     let look = async || match get(addr, HOST, DISCOVERY, "").await {
@@ -40,6 +39,12 @@ async fn a_device_without_a_certificate_learns_the_authorities_over_https_alone(
         other => Err(format!("{other:?}")),
     };
     let discovery = system.eventually("the gateway serves the document", look).await;
+    (system, authority, addr, discovery)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_without_a_certificate_learns_the_authorities_over_https_alone() {
+    let (_system, authority, addr, discovery) = served().await;
     let bundle_path = "/.well-known/spiffe/bundle.json";
     let expected = json!({ "trustDomain": DOMAIN, "trustBundleUri": format!("https://{HOST}{bundle_path}") });
     assert_eq!(discovery.json(), expected);

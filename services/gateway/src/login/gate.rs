@@ -62,7 +62,7 @@ fn is_open(path: &str) -> bool {
 
 fn is_api(path: &str) -> bool {
     let is_below = |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
-    is_below(PREFIX) || is_below(EMCO_PREFIX) || path == "/openapi.json"
+    is_below(PREFIX) || is_below(EMCO_PREFIX) || ["/openapi.json", "/openapi-devices.json"].contains(&path)
 }
 
 /// The name of a query parameter that may hold a secret.

@@ -6,6 +6,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::limits::REPORT_BYTES_MAX;
 use muster_contract::report::CapabilitiesReport;
 use muster_contract::version::{ApiVersion, kind};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -17,7 +18,7 @@ use crate::problem::Problem;
 /// Longest document in bytes: its report has more fields, and must stay within the contract's limit.
 const DOCUMENT_BYTES_MAX: usize = REPORT_BYTES_MAX / 2;
 /// Longest `deviceId` in bytes.
-const DEVICE_ID_BYTES_MAX: usize = 255;
+pub(super) const DEVICE_ID_BYTES_MAX: usize = 255;
 
 /// Margo's DeviceCapabilitiesManifest.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,10 +30,11 @@ pub(crate) struct CapabilitiesManifest {
 }
 
 /// The properties that have a type; others are accepted and kept.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "DeviceProperties")]
 #[allow(dead_code, reason = "the types are the check")]
-struct Properties {
+pub(super) struct Properties {
     id: String,
     vendor: String,
     model_number: String,
@@ -50,12 +52,14 @@ struct Properties {
     #[serde(default)]
     otel_collector: Option<bool>,
     #[serde(default)]
+    #[schemars(length(min = 1))]
     supported_runtimes: Option<Vec<Runtime>>,
     #[serde(default)]
+    #[schemars(length(min = 1))]
     supported_deployment_types: Option<Vec<DeploymentType>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[allow(dead_code, reason = "the types are the check")]
 struct Cpu {
     cores: f64,
@@ -63,7 +67,7 @@ struct Cpu {
     architecture: Option<Architecture>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[allow(dead_code, reason = "the types are the check")]
 struct Peripheral {
     #[serde(rename = "type")]
@@ -74,14 +78,14 @@ struct Peripheral {
     model: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[allow(dead_code, reason = "the types are the check")]
 struct Interface {
     #[serde(rename = "type")]
     kind: InterfaceKind,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Architecture {
     Amd64,
@@ -89,7 +93,7 @@ enum Architecture {
     Arm,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum PeripheralKind {
     Gpu,
@@ -99,7 +103,7 @@ enum PeripheralKind {
     Speaker,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum InterfaceKind {
     Ethernet,
@@ -111,14 +115,14 @@ enum InterfaceKind {
     Rs232,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Runtime {
     Oci,
     Custom,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum DeploymentType {
     Helm,

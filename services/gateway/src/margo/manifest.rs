@@ -11,6 +11,7 @@ use bytes::Bytes;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::{DeploymentId, DeviceKey, Generation};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::application::{self, NotExpressible};
@@ -67,29 +68,41 @@ pub(crate) struct Application {
     pub text: Bytes,
 }
 
-#[derive(Serialize)]
+/// The desired state of a client: its deployments, and a bundle of all of them.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct ManifestText<'a> {
+#[schemars(rename = "UnsignedAppStateManifest")]
+pub(super) struct ManifestText<'a> {
+    /// Rises with every change.
     manifest_version: Generation,
+    /// Null if there are no deployments.
     bundle: Option<BundleText>,
+    /// All deployments; one that is not here is to be removed.
     deployments: Vec<DeploymentText<'a>>,
 }
 
-#[derive(Serialize)]
+/// A reference to the archive of all deployments.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "BundleReference")]
 struct BundleText {
+    #[schemars(extend("const" = BUNDLE_TYPE))]
     media_type: &'static str,
     digest: Digest,
     size_bytes: usize,
+    #[schemars(regex(pattern = "^/api/v1/bundles/sha256:[0-9a-f]{64}$"))]
     url: String,
 }
 
-#[derive(Serialize)]
+/// A reference to a deployment.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "DeploymentReference")]
 struct DeploymentText<'a> {
     deployment_id: &'a DeploymentId,
     digest: Digest,
     size_bytes: usize,
+    #[schemars(regex(pattern = "^/api/v1/deployments/[^/]+/sha256:[0-9a-f]{64}$"))]
     url: String,
 }
 

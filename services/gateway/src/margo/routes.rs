@@ -10,7 +10,7 @@ use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{MethodFilter, MethodRouter, on};
 use muster_contract::desired::DesiredState;
 use muster_contract::http_device::{ConfirmedReport, HttpDevice};
 use muster_contract::receipt::Receipt;
@@ -28,7 +28,9 @@ use super::{Caller, Devices, problems, record, request};
 use crate::problem::Problem;
 
 /// The media type of a deployment.
-const DEPLOYMENT_TYPE: &str = "application/yaml";
+pub(super) const DEPLOYMENT_TYPE: &str = "application/yaml";
+/// The address of a device's capabilities. A `deviceId` has slashes if it is that of a child.
+const CAPABILITIES: &str = "/api/v1/capabilities/{*deviceId}";
 
 /// All routes of devices: Margo's, and more.
 pub(crate) fn router(guarded: Guard, more: Router<Devices>) -> Router {
@@ -36,13 +38,26 @@ pub(crate) fn router(guarded: Guard, more: Router<Devices>) -> Router {
     routes().merge(more).layer(from_fn_with_state(guarded, guard)).with_state(devices)
 }
 
+/// Makes the route of a method.
+type Handler = fn(MethodFilter) -> MethodRouter<Devices>;
+
+/// Margo's routes.
+pub(super) const ROUTES: [(MethodFilter, &str, Handler); 6] = [
+    (MethodFilter::PUT, CAPABILITIES, |method| on(method, put_capabilities)),
+    (MethodFilter::DELETE, CAPABILITIES, |method| on(method, delete_capabilities)),
+    (MethodFilter::GET, "/api/v1/deployments", |method| on(method, manifest)),
+    (MethodFilter::POST, "/api/v1/deployments/{deploymentId}/status", |method| on(method, post_status)),
+    (MethodFilter::GET, "/api/v1/deployments/{deploymentId}/{digest}", |method| on(method, deployment)),
+    (MethodFilter::GET, "/api/v1/bundles/{digest}", |method| on(method, bundle)),
+];
+
 fn routes() -> Router<Devices> {
-    Router::new()
-        .route("/api/v1/capabilities/{*device}", put(put_capabilities).delete(delete_capabilities))
-        .route("/api/v1/deployments", get(manifest))
-        .route("/api/v1/deployments/{id}/status", post(post_status))
-        .route("/api/v1/deployments/{id}/{digest}", get(deployment))
-        .route("/api/v1/bundles/{digest}", get(bundle))
+    let add = |router: Router<Devices>, (method, path, handler): (_, _, Handler)| {
+        router.route(path, handler(method))
+    };
+    ROUTES
+        .into_iter()
+        .fold(Router::new(), add)
         .fallback(async || problems::no_such_address())
         .method_not_allowed_fallback(async || problems::no_such_method())
 }

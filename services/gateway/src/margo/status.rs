@@ -2,11 +2,13 @@
 
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Document as _;
+use muster_contract::limits::COMPONENTS_MAX;
 use muster_contract::report::StatusReport;
 use muster_contract::state::{ComponentStatus, DeploymentStatus};
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, Timestamp};
 use muster_domain::aggregate;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +17,9 @@ use super::record::Numbered;
 use crate::problem::Problem;
 
 /// Margo's DeploymentStatusManifest, with the states of every draft.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "DeploymentStatusManifest")]
 pub(crate) struct StatusManifest {
     /// The deployment.
     pub deployment_id: DeploymentId,
@@ -28,6 +31,7 @@ pub(crate) struct StatusManifest {
     /// The state of the whole.
     pub status: DeploymentStatus,
     /// The states of its components.
+    #[schemars(length(max = COMPONENTS_MAX))]
     pub components: Vec<ComponentStatus>,
 }
 

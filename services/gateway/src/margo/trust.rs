@@ -4,6 +4,7 @@
 //! https. The bundle has the public certificates of `--client-ca`. Devices would drop an authority that the bundle lacks, so one key
 //! of an unsupported kind makes the whole bundle unavailable.
 
+pub(crate) mod openapi;
 pub(crate) mod routes;
 
 use std::fmt;
@@ -16,6 +17,10 @@ use muster_contract::Timestamp;
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 
+/// The address of the document that leads to the bundle.
+const DISCOVERY: &str = "/.well-known/margo";
+/// The address of the bundle.
+const BUNDLE: &str = "/.well-known/spiffe/bundle.json";
 /// Seconds after which a client should read the bundle again.
 const REFRESH_SECONDS: u32 = 3600;
 

@@ -11,7 +11,7 @@ use super::People;
 use super::api::idempotency::once;
 use super::{api, emco, guard, page, watch};
 use crate::login::{gate, oidc, routes};
-use crate::margo::trust;
+use crate::margo;
 use crate::problem::Problem;
 
 /// All routes of people.
@@ -24,18 +24,19 @@ pub(crate) fn router(people: People) -> Router {
 }
 
 fn all_routes() -> Router<People> {
-    let openapi = async || ([(CONTENT_TYPE, "application/json")], api::openapi::text());
+    let openapi = |text: fn() -> &'static str| async move || ([(CONTENT_TYPE, "application/json")], text());
     Router::new()
         .route("/live", get(async || "alive\n"))
         .route("/ready", get(ready))
-        .route("/openapi.json", get(openapi))
+        .route("/openapi.json", get(openapi(api::openapi::text)))
+        .route("/openapi-devices.json", get(openapi(margo::openapi::text)))
         .merge(api::router())
         .merge(emco::router())
         .merge(watch::router())
         .merge(page::router())
         .merge(routes::router())
         .merge(oidc::routes::router())
-        .merge(trust::routes::router())
+        .merge(margo::trust::routes::router())
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such address"))
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the address does not take this method")

@@ -9,15 +9,11 @@ use bytes::Bytes;
 use muster_contract::canonical::Digest;
 use serde_json::json;
 
-use super::TrustBundle;
+use super::{BUNDLE, DISCOVERY, TrustBundle};
 use crate::margo::{problems, request};
 use crate::people::People;
 use crate::problem::Problem;
 
-/// The address of the document that leads to the bundle.
-pub(crate) const DISCOVERY: &str = "/.well-known/margo";
-/// The address of the bundle.
-pub(crate) const BUNDLE: &str = "/.well-known/spiffe/bundle.json";
 /// A client asks each time whether a document has changed.
 const CACHE: &str = "no-cache";
 const JSON: &str = "application/json";

@@ -5,7 +5,7 @@ mod changes;
 use std::sync::OnceLock;
 
 use schemars::SchemaGenerator;
-use schemars::generate::SchemaSettings;
+use schemars::generate::Contract;
 use serde_json::{Map, Value, json};
 
 use super::super::emco::request::{CLUSTER_WATCHED, GROUP_WATCHED, OF_A_CLUSTER, OF_A_GROUP};
@@ -16,8 +16,8 @@ use super::filters::SELECT;
 use super::params::{Kind, Param};
 use super::routes::ROUTES;
 use super::webhooks::{REGISTRATION, RegisteredWebhook, WebhookList};
-use crate::margo::trust::routes::{BUNDLE, DISCOVERY};
-use crate::problem::PROBLEM_TYPE;
+use crate::margo::trust;
+use crate::openapi::{generator, passing, problem, refusal, refused};
 
 /// Parameters without which a question has no answer, each with its route.
 const REQUIRED: [(&str, &str); 4] =
@@ -41,11 +41,7 @@ pub(crate) fn text() -> &'static str {
 
 /// The document.
 pub(crate) fn whole() -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|settings| {
-        settings.definitions_path = "/components/schemas".into();
-        settings.meta_schema = None;
-    });
-    let mut generator = SchemaGenerator::new(settings);
+    let mut generator = generator(Contract::Deserialize);
     let mut paths = Map::new();
     for route in ROUTES {
         let answer = (route.answer)(&mut generator);
@@ -72,7 +68,7 @@ pub(crate) fn whole() -> Value {
     add_others(&mut paths);
     add_emco(&mut paths);
     add_webhooks(&mut paths, &mut generator);
-    add_well_known(&mut paths);
+    trust::openapi::add(&mut paths);
     let mut schemas = generator.take_definitions(true);
     schemas.insert("Problem".to_owned(), problem());
     json!({
@@ -112,37 +108,6 @@ fn emco_route(path: &str, name: &str, summary: &str, params: &[Param], media: &s
         "parameters": params,
         "responses": responses(media, &json!({ "type": kind })),
     }})
-}
-
-/// The public documents by which devices of Margo learn whom to trust, for everybody.
-fn add_well_known(paths: &mut Map<String, Value>) {
-    for (path, name, summary) in [
-        (
-            DISCOVERY,
-            "getMargoDiscovery",
-            "Margo's discovery: the trust domain, and the address of the trust bundle",
-        ),
-        (BUNDLE, "getTrustBundle", "The trust bundle of devices, in SPIFFE's form: a JWK Set"),
-    ] {
-        let etag = json!({ "ETag": { "description": "The digest of the document",
-            "required": true, "schema": { "type": "string" } } });
-        let schema = json!({ "type": "object" });
-        paths.insert(
-            path.to_owned(),
-            json!({ "get": {
-                "summary": summary,
-                "operationId": name,
-                "parameters": [header("If-None-Match", "The ETag of the document that the client has")],
-                "responses": {
-                    "200": { "description": "The document", "headers": etag,
-                        "content": { "application/json": { "schema": schema } } },
-                    "304": { "description": "The client has the document" },
-                    "404": refusal("This gateway serves no devices, or serves people without TLS"),
-                    "421": refusal("The gateway does not serve this host"),
-                },
-            }}),
-        );
-    }
 }
 
 /// Webhooks: registration, list and removal.
@@ -308,20 +273,6 @@ fn schema(param: &Param) -> Value {
     })
 }
 
-/// A refusal that may pass, with the seconds until then; `is_always` if each such answer has them.
-fn passing(words: &str, is_always: bool) -> Value {
-    let about = "Seconds after which the same request may succeed";
-    let mut refused = refusal(words);
-    refused["headers"] = json!({ "Retry-After": {
-        "description": about, "required": is_always, "schema": { "type": "integer", "minimum": 0 } } });
-    refused
-}
-
-fn refusal(words: &str) -> Value {
-    json!({ "description": words,
-        "content": { PROBLEM_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } } })
-}
-
 /// The refusals of all routes by status, described once.
 fn refusals() -> Value {
     json!({
@@ -343,11 +294,6 @@ fn refusals() -> Value {
     })
 }
 
-/// The reference to a refusal.
-fn refused(status: &str) -> Value {
-    json!({ "$ref": format!("#/components/responses/{status}") })
-}
-
 fn responses(media: &str, schema: &Value) -> Value {
     let mut responses =
         json!({ "200": { "description": "The answer", "content": { media: { "schema": schema } } } });
@@ -359,53 +305,17 @@ fn responses(media: &str, schema: &Value) -> Value {
     responses
 }
 
-fn problem() -> Value {
-    json!({
-        "type": "object",
-        "description": "An error (RFC 9457)",
-        "required": ["type", "title", "status", "retryable", "backoffStrategy"],
-        "properties": {
-            "type": { "type": "string" },
-            "title": { "type": "string" },
-            "status": { "type": "integer" },
-            "detail": { "type": "string" },
-            "retryable": { "type": "boolean" },
-            "retryAfterSeconds": { "type": "integer" },
-            "backoffStrategy": { "enum": ["none", "exponential"] },
-            "errors": { "type": "array", "items": { "type": "object", "required": ["field", "message"],
-                "properties": { "field": { "type": "string" }, "message": { "type": "string" } } } },
-        },
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-
-    /// Each `$ref` of a document.
-    fn references(value: &Value, found: &mut BTreeSet<String>) {
-        match value {
-            Value::Object(object) => object.iter().for_each(|(name, value)| match (name.as_str(), value) {
-                ("$ref", Value::String(to)) => _ = found.insert(to.clone()),
-                _ => references(value, found),
-            }),
-            Value::Array(list) => list.iter().for_each(|value| references(value, found)),
-            _ => {}
-        }
-    }
+    use crate::openapi::tests::references;
+    use crate::problem::PROBLEM_TYPE;
 
     #[test]
     fn every_reference_of_the_document_leads_to_a_schema() {
-        let document = whole();
-        let mut found = BTreeSet::new();
-        references(&document, &mut found);
-        assert!(found.contains("#/components/schemas/DeploymentView"), "{found:?}");
-        for reference in found {
-            let pointer = reference.strip_prefix('#').unwrap();
-            assert!(document.pointer(pointer).is_some(), "{reference}");
-        }
+        assert!(references(&whole()).contains("#/components/schemas/DeploymentView"));
     }
 
     #[test]

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 use super::super::PREFIX;
 use super::super::change::{Change, ChangeMethod};
 use super::super::changes::CHANGES;
-use super::{IDEMPOTENCY, OF_CHANGES, etag, header, operation, path_params, refused, responses};
+use super::{IDEMPOTENCY, OF_CHANGES, etag, header, operation, path_params, responses};
+use crate::openapi::refused;
 
 /// Adds all of them.
 pub(super) fn add(paths: &mut Map<String, Value>, generator: &mut SchemaGenerator) {
