@@ -50,6 +50,13 @@ pub(crate) struct Views {
     pub sites: BTreeMap<SiteId, Arc<CachedView<SiteView>>>,
 }
 
+impl Views {
+    /// The name of a deployment; empty if it is not known.
+    pub(crate) fn name_of(&self, id: &DeploymentId) -> &str {
+        self.deployments.get(id).map_or("", |cached| &cached.view.deployment_name)
+    }
+}
+
 /// Why the views may not be believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Staleness {

@@ -8,6 +8,7 @@ mod assets;
 mod changes;
 mod command;
 mod deployment;
+mod deployment_devices;
 mod device;
 mod frame;
 mod moment;
@@ -55,7 +56,7 @@ pub(crate) fn router() -> Router<People> {
     Router::new()
         .route("/", get(overview::page))
         .route("/deployments/{id}", get(deployment::page))
-        .route("/deployments/{id}/devices", get(deployment::devices))
+        .route("/deployments/{id}/devices", get(deployment_devices::page))
         .route("/deployments/{id}/why", get(deployment::why))
         .route("/devices", get(device::list))
         .route("/devices/{site}/{device}", get(device::page))

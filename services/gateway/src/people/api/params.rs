@@ -71,6 +71,15 @@ impl Values {
         Self::of(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())), known)
     }
 
+    /// Reads the query string of a form with filters, where an empty field is no filter.
+    ///
+    /// # Errors
+    /// A parameter is unknown or repeated.
+    pub(crate) fn of_filters(query: &str, known: &[Param]) -> Result<Self, Problem> {
+        let filled = form_urlencoded::parse(query.as_bytes()).filter(|(_, value)| !value.is_empty());
+        Self::of(filled.map(|(name, value)| (name.into_owned(), value.into_owned())), known)
+    }
+
     /// The values of named fields.
     ///
     /// # Errors
@@ -227,6 +236,13 @@ mod tests {
             let asked = question(&format!("since={text}")).unwrap();
             assert_eq!(asked, json!({"from": {"at": at}}), "as on the command line: {text}");
         }
+    }
+
+    #[test]
+    fn an_empty_field_of_a_form_is_no_filter() {
+        let values = Values::of_filters("site=&verdict=failing&limit=", &KNOWN).unwrap();
+        assert_eq!((values.get("site"), values.get("verdict")), (None, Some("failing")));
+        assert!(Values::of_filters("sitte=a", &KNOWN).is_err());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! One deployment: its truth, its counts, its components and errors; the devices behind each number; and the facts behind its
-//! verdict.
+//! One deployment: its truth, its counts, its components and errors, and the facts behind its verdict. The devices behind its
+//! numbers are a page of their own.
 
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
@@ -7,17 +7,16 @@ use axum::response::Response;
 use maud::{Markup, html};
 use muster_client::ask::understood;
 use muster_contract::query::DeploymentAnswer;
-use muster_contract::status::{StatusAnswer, TargetStatus};
 use muster_contract::timeline::TimelineAnswer;
-use muster_contract::view::{DeploymentView, Freshness, Standing};
+use muster_contract::view::{DeploymentView, Standing};
 use muster_contract::why::{Because, RefusedTargets, WhyAnswer};
 use muster_contract::{DeploymentId, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::frame::{Frame, ProblemPage};
+use super::frame::{Frame, ProblemPage, present_views};
 use super::parts::{
-    HEARD, ago, bar, cli, codes_left_out, count, encoded, evidence, freshness_word, legend, none, number,
-    panel, second, sentence, short, standing, verdict,
+    ago, argument, bar, cli, codes_left_out, count, encoded, evidence, legend, none, number, panel, second,
+    sentence, short, standing, under_name, verdict,
 };
 use super::rollout::{deployment, names};
 use super::side::{Part, within};
@@ -26,32 +25,23 @@ use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::problem::Problem;
 
-/// Rows of a page of devices.
-const ROWS_MAX: usize = 100;
 /// Answers that are read for one page at most: the fleet has at most 100,000 devices of one deployment.
-const STEPS_MAX: usize = 100;
+pub(super) const STEPS_MAX: usize = 100;
 /// Standings shown beside a verdict.
 const REASONS_MAX: usize = 10;
 
-const AT: Param = param("at", Kind::Time, "As known at this time");
+pub(super) const AT: Param = param("at", Kind::Time, "As known at this time");
 const PARAMS: [Param; 2] = [AT, timeline::SPAN];
-const DEVICES_PARAMS: [Param; 5] = [
-    AT,
-    param("standing", Kind::Text, "Only this standing"),
-    param("freshness", Kind::Text, "Only devices that are heard so"),
-    param("site", Kind::Text, "Only this site"),
-    param("after", Kind::Text, "Devices after this one"),
-];
 const WHY_PARAMS: [Param; 3] = [
     AT,
     param("device", Kind::Text, "One device, as SITE/DEVICE"),
     param("after", Kind::Text, "Devices after this one"),
 ];
 
-type Path = Result<RawPathParams, RawPathParamsRejection>;
+pub(super) type Path = Result<RawPathParams, RawPathParamsRejection>;
 
 /// The question about a deployment, and the moment of the past that it is about.
-fn question(
+pub(super) fn question(
     id: &DeploymentId,
     values: &Values,
     now: Timestamp,
@@ -61,6 +51,11 @@ fn question(
     let then = question.get("at").and_then(Value::as_str).and_then(|at| at.parse().ok());
     question.insert("id".to_owned(), json!(id));
     Ok((question, then))
+}
+
+/// The name of a deployment; its id if it has none.
+pub(super) fn name(view: &DeploymentView) -> &str {
+    if view.deployment_name.is_empty() { view.deployment.as_str() } else { &view.deployment_name }
 }
 
 /// One deployment.
@@ -92,7 +87,7 @@ pub(super) async fn page(
             div.column { (errors(&answer.view)) (components(&answer.view)) (facts(&answer.view)) }
         }
     };
-    let frame = Frame::live(id.to_string(), "Fleet").at(then);
+    let frame = Frame::live(name(&answer.view), "Fleet").at(then);
     let frame = if then.is_none() {
         Frame { stream: Some(format!("/api/v1/watch/deployments/{}", encoded(id.as_str()))), ..frame }
     } else {
@@ -124,15 +119,15 @@ fn truth(view: &DeploymentView, timeline: &Part<TimelineAnswer>, now: Timestamp)
     let missing = view.complete.missing_reports;
     html! {
         section.truth {
-            div.titled { h1 { (id) } (verdict(view.verdict)) span.soft { (timeline::since(timeline, view.verdict, now)) } @if !view.deployment_name.is_empty() { span.soft { (view.deployment_name) } } }
+            div.titled { h1 { (name(view)) } (verdict(view.verdict)) span.soft { (timeline::since(timeline, view.verdict, now)) } }
+            (under_name(id, &view.deployment_name))
             p.line {
                 (sentence(if view.message.is_empty() { view.verdict.rule() } else { &view.message })) ". "
-                "Between " strong.num { (number(view.converged.lo)) } " and " strong.num { (number(view.converged.hi)) } " of "
-                a href=(devices) { (count(view.targets, "target")) } " have it installed"
+                (bounds(view, &devices)) " have it installed"
                 @if view.leaving > 0 { "; " (count(view.leaving, "device")) " should not have it any more" }
                 @if view.overdue > 0 { "; " (number(view.overdue)) " overdue" }
                 ". "
-                @if missing > 0 { (count(missing, "report")) " missing." } @else { "Every report is in." }
+                @if missing > 0 { a href={ "/deployments/" (encoded(id.as_str())) "/why" } { (count(missing, "report")) " missing" } "." } @else { "Every report is in." }
                 (evidence(&view.evidence))
             }
             (bar(&view.counts, "all"))
@@ -149,13 +144,25 @@ fn truth(view: &DeploymentView, timeline: &Part<TimelineAnswer>, now: Timestamp)
     }
 }
 
+/// The targets that have installed it, certainly and possibly; the numbers open the devices at `devices`.
+fn bounds(view: &DeploymentView, devices: &str) -> Markup {
+    let (lo, hi) = (view.converged.lo, view.converged.hi);
+    html! {
+        a href=(devices) {
+            @if lo == hi { strong.num { (number(lo)) } }
+            @else { "Between " strong.num { (number(lo)) } " and " strong.num { (number(hi)) } }
+            " of " (count(view.targets, "target"))
+        }
+    }
+}
+
 fn errors(view: &DeploymentView) -> Markup {
     let id = encoded(view.deployment.as_str());
     let rows = html! {
         @if view.errors.is_empty() { (none("No target reports an error.")) } @else {
             ul.rows { @for error in &view.errors {
                 li {
-                    div.head { code { (error.code) } a href={ "/devices?error=" (encoded(&error.code)) } { (count(error.count, "device")) } }
+                    div.head { code { (error.code) } a href={ "/deployments/" (id) "/devices?error=" (encoded(&error.code)) } { (count(error.count, "device")) } }
                     p.more {
                         a href={ "/deployments/" (id) "/why?device=" (encoded(&error.example.device.to_string())) } { (error.example.device) }
                         @if let Some(component) = &error.example.component { ", " (component) } ": " (error.example.message)
@@ -165,7 +172,9 @@ fn errors(view: &DeploymentView) -> Markup {
             (codes_left_out(view.omitted.errors, false))
         }
     };
-    panel(html! { "Errors" }, html! { (number(view.errors.len() as u64 + view.omitted.errors)) }, None, rows)
+    let total = number(view.errors.len() as u64 + view.omitted.errors);
+    let command = format!("muster status {}", view.deployment);
+    panel(html! { "Errors" }, html! { (total) }, Some(&command), rows)
 }
 
 fn components(view: &DeploymentView) -> Markup {
@@ -184,7 +193,7 @@ fn components(view: &DeploymentView) -> Markup {
     panel(
         html! { "Components" },
         html! { (number(view.components.len() as u64 + view.omitted.components)) },
-        None,
+        Some(&format!("muster status {} --output all", view.deployment)),
         rows,
     )
 }
@@ -258,189 +267,48 @@ pub(super) async fn why(
         question.extend(values.get("after").map(|after| ("after".to_owned(), json!(after))));
     }
     let why = reasons(&people, question).await?;
+    let views = present_views(&people, then);
+    let named = Some(views.name_of(&id)).filter(|name| !name.is_empty()).unwrap_or(id.as_str());
     let command = if device.is_empty() {
         format!("muster why {id}")
     } else {
-        format!("muster why {id} --device {device}")
+        format!("muster why {id} --device {}", argument(device))
     };
     let content = html! {
-        p.crumbs { a href="/" { "Fleet" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (id) } " / why" }
+        p.crumbs { a href="/" { "Fleet" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (named) } " / why" }
         div.truth {
-            div.titled { h1 { "Why " (id) @if !device.is_empty() { " on " (device) } } (verdict(why.verdict)) }
-            div.meta { span { "as of ledger " (number(why.as_of.ledger_seq)) ", " (second(why.as_of.at)) } (cli(&command)) }
+            div.titled { h1 { "Why " (named) @if !device.is_empty() { " on " (device) } } (verdict(why.verdict)) }
+            div.meta { (under_name(&id, views.name_of(&id))) span { "as of ledger " (number(why.as_of.ledger_seq)) ", " (second(why.as_of.at)) } (cli(&command)) }
         }
         (panel(html! { "Standings and their facts" }, html! { (number(why.because)) " of " (number(why.of)) }, None, because(&why, &id)))
     };
-    Ok(Frame::live(format!("Why {id}"), "Fleet").at(then).answer(&people, &content))
-}
-
-/// The devices behind a number of a deployment.
-pub(super) async fn devices(
-    State(people): State<People>,
-    path: Path,
-    RawQuery(query): RawQuery,
-) -> Result<Response, ProblemPage> {
-    let id = deployment(&names(path)?)?;
-    let values = Values::read(query.as_deref().unwrap_or_default(), &DEVICES_PARAMS)?;
-    let now = people.clock.now();
-    let (question, then) = question(&id, &values, now)?;
-    let filter = Filter::read(&values)?;
-    let view = people.hub.history("deployment", &question).await?;
-    let DeploymentAnswer { view, .. } = understood(&view)?;
-    let found = filter.lines(&people, question, values.get("after")).await?;
-    let total = filter.total(&view);
-    let command = filter.command(&id);
-    let rows = html! {
-        (filter.form(&values))
-        @if found.lines.is_empty() { (none("No device passes the filters.")) } @else { (table(&found.lines, &id, then.unwrap_or(now))) }
-        @if let Some(next) = &found.next { p.pager { a href={ "?" (filter.query(&values)) "after=" (encoded(next)) } { "Next devices" } } }
-    };
-    let content = html! {
-        p.crumbs { a href="/" { "Fleet" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (id) } " / devices" }
-        div.truth {
-            h1 { "Devices of " (id) }
-            div.meta { span { "as of ledger " (number(view.as_of.ledger_seq)) ", " (second(view.as_of.at)) } }
-        }
-        (panel(html! { (filter.words()) }, html! { @if let Some(total) = total { (number(total)) " in all" } }, Some(&command), rows))
-    };
-    Ok(Frame::live(format!("Devices of {id}"), "Fleet").at(then).answer(&people, &content))
-}
-
-/// Rows of a list of devices, and where it goes on.
-struct Found {
-    lines: Vec<TargetStatus>,
-    next: Option<String>,
-}
-
-/// The filters of a list of devices.
-struct Filter {
-    standing: Option<Standing>,
-    freshness: Option<Freshness>,
-    site: Option<String>,
-}
-
-impl Filter {
-    fn read(values: &Values) -> Result<Self, Problem> {
-        let standing = values.get("standing").map(|word| {
-            let known = Standing::ALL.into_iter().find(|standing| standing.as_str() == word);
-            let words = Standing::ALL.map(Standing::as_str).join(", ");
-            known.ok_or_else(|| Problem::field("standing", format!("must be one of {words}")))
-        });
-        let freshness = values.get("freshness").map(|word| {
-            let known = HEARD.into_iter().find(|freshness| freshness_word(*freshness) == word);
-            known.ok_or_else(|| Problem::field("freshness", "must be one of fresh, stale, never"))
-        });
-        Ok(Self {
-            standing: standing.transpose()?,
-            freshness: freshness.transpose()?,
-            site: values.get("site").map(str::to_owned),
-        })
-    }
-
-    /// How many pass, where the view counts that.
-    fn total(&self, view: &DeploymentView) -> Option<u64> {
-        let of = |standing: Standing| {
-            let mut split = view.counts.get(&standing).copied().unwrap_or_default();
-            self.freshness.map_or(split.total(), |freshness| *split.get_mut(freshness))
-        };
-        let counted = self.standing.map_or_else(|| Standing::ALL.into_iter().map(of).sum(), of);
-        self.site.is_none().then_some(counted)
-    }
-
-    /// Reads answers until a page of rows is full.
-    async fn lines(
-        &self,
-        people: &People,
-        mut question: Map<String, Value>,
-        after: Option<&str>,
-    ) -> Result<Found, Problem> {
-        question.insert("output".to_owned(), json!("brief"));
-        question.extend(self.standing.map(|standing| ("standing".to_owned(), json!([standing]))));
-        question.extend(self.freshness.map(|freshness| ("freshness".to_owned(), json!([freshness]))));
-        question.extend(self.site.as_ref().map(|site| ("site".to_owned(), json!([site]))));
-        question.extend(after.map(|after| ("after".to_owned(), json!(after))));
-        let mut lines: Vec<TargetStatus> = Vec::new();
-        for _ in 0..STEPS_MAX {
-            question.insert("limit".to_owned(), json!(ROWS_MAX - lines.len()));
-            let answer: StatusAnswer = understood(&people.hub.history("status", &question).await?)?;
-            lines.extend(answer.targets);
-            match answer.next {
-                Some(next) if lines.len() < ROWS_MAX => question.insert("after".to_owned(), json!(next)),
-                next => return Ok(Found { lines, next }),
-            };
-        }
-        Err(Problem::passing(axum::http::StatusCode::SERVICE_UNAVAILABLE, "the list of devices does not end"))
-    }
-
-    /// The command that lists the same.
-    fn command(&self, id: &DeploymentId) -> String {
-        let flags = [
-            ("standing", self.standing.map(|standing| standing.as_str().to_owned())),
-            ("freshness", self.freshness.map(|freshness| freshness_word(freshness).to_owned())),
-            ("site", self.site.clone()),
-        ];
-        let flags = flags.into_iter().filter_map(|(flag, value)| Some(format!(" --{flag} {}", value?)));
-        format!("muster status {id} --output brief{}", flags.collect::<String>())
-    }
-
-    fn words(&self) -> String {
-        let heard =
-            self.freshness.map_or_else(String::new, |freshness| format!(", {}", freshness_word(freshness)));
-        let site = self.site.as_ref().map_or_else(String::new, |site| format!(" at {site}"));
-        format!("{}{heard}{site}", self.standing.map_or("all standings", Standing::as_str))
-    }
-
-    /// The filters as a query string that another parameter may follow.
-    fn query(&self, values: &Values) -> String {
-        let names = ["at", "standing", "freshness", "site"];
-        names.into_iter().filter_map(|name| Some(format!("{name}={}&", encoded(values.get(name)?)))).collect()
-    }
-
-    fn form(&self, values: &Values) -> Markup {
-        html! {
-            form.filters method="get" {
-                label { "standing" select name="standing" {
-                    option value="" { "any" }
-                    @for one in Standing::ALL { option value=(one.as_str()) selected[self.standing == Some(one)] { (one.as_str()) } }
-                } }
-                label { "heard" select name="freshness" {
-                    option value="" { "any" }
-                    @for one in HEARD { option value=(freshness_word(one)) selected[self.freshness == Some(one)] { (freshness_word(one)) } }
-                } }
-                label { "site" input type="text" name="site" value=[self.site.as_ref()]; }
-                @if let Some(at) = values.get("at") { input type="hidden" name="at" value=(at); }
-                button.act type="submit" { "Filter" }
-            }
-        }
-    }
-}
-
-fn table(lines: &[TargetStatus], id: &DeploymentId, now: Timestamp) -> Markup {
-    html! {
-        table {
-            thead { tr { th { "Device" } th { "Standing" } th { "Reason" } th.right { "Heard" } th.right { "Changed" } } }
-            tbody { @for line in lines {
-                tr {
-                    td.name { a href={ "/devices/" (encoded(line.key.site.as_str())) "/" (encoded(line.key.device.as_str())) } { (line.key) } }
-                    td {
-                        (standing(line.standing, line.freshness))
-                        @if !line.known { " " span.tag.old { "? not known" } }
-                        @if line.overdue { " " span.tag.bad { "\u{29d6} overdue" } }
-                        @if line.leaving { " " span.tag.wait { "leaving" } }
-                    }
-                    td { (line.message) " " a href={ "/deployments/" (encoded(id.as_str())) "/why?device=" (encoded(&line.key.to_string())) } { "why" } }
-                    td.right data-label="heard" { @match line.last_heard_at { Some(at) => (ago(at, now)), None => "never" } }
-                    td.right data-label="changed" { @if let Some(at) = line.changed_at { (ago(at, now)) } }
-                }
-            } }
-        }
-    }
+    Ok(Frame::live(format!("Why {named}"), "Fleet").at(then).answer(&people, &content))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::samples::deployment_view;
     use super::*;
+
+    #[test]
+    fn bounds_that_are_equal_are_one_number_and_open_the_devices() {
+        let mut view = deployment_view("web", &[], 0);
+        view.targets = 2;
+        let shown = |view: &DeploymentView| bounds(view, "/deployments/web/devices").into_string();
+        let link = "<a href=\"/deployments/web/devices\">";
+        assert_eq!(shown(&view), format!("{link}<strong class=\"num\">0</strong> of 2 targets</a>"));
+        view.converged.hi = 1;
+        let words =
+            "Between <strong class=\"num\">0</strong> and <strong class=\"num\">1</strong> of 2 targets";
+        assert_eq!(shown(&view), format!("{link}{words}</a>"));
+    }
+
+    #[test]
+    fn the_devices_of_an_error_are_those_of_this_deployment() {
+        let shown = errors(&deployment_view("web", &[("E 1", 3)], 0)).into_string();
+        assert!(shown.contains("href=\"/deployments/web/devices?error=E%201\">3 devices</a>"), "{shown}");
+        assert!(shown.contains("<code>muster status web</code>"), "{shown}");
+    }
 
     #[test]
     fn a_cut_list_of_errors_says_how_many_codes_are_left_out() {

@@ -1,22 +1,28 @@
 //! Devices: the list with its filters, and one device with everything it shall run.
 
+use std::collections::BTreeSet;
+
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use muster_client::ask::understood;
-use muster_contract::Timestamp;
 use muster_contract::host::Host;
 use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer};
 use muster_contract::status::TargetStatus;
-use muster_contract::view::Freshness;
+use muster_contract::view::{Freshness, Split};
+use muster_contract::{SiteId, Timestamp};
 use serde_json::{Value, json};
 
-use super::frame::{Frame, ProblemPage};
-use super::parts::{ago, cli, encoded, freshness, none, number, panel, second, standing, tint, verdict};
+use super::frame::{Frame, ProblemPage, present_views};
+use super::parts::{
+    HEARD, ago, argument, cli, deployment, encoded, freshness, freshness_word, none, number, panel, second,
+    standing, tint, total, verdict,
+};
 use super::rollout::names;
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
+use crate::people::live::Views;
 
 /// Rows of a page.
 const ROWS_MAX: usize = 100;
@@ -39,10 +45,7 @@ pub(super) async fn list(
     State(people): State<People>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ProblemPage> {
-    let filled = form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes());
-    let filled = filled.filter(|(_, value)| !value.is_empty());
-    let values =
-        Values::of(filled.map(|(name, value)| (name.into_owned(), value.into_owned())), &LIST_PARAMS)?;
+    let values = Values::of_filters(query.as_deref().unwrap_or_default(), &LIST_PARAMS)?;
     let now = people.clock.now();
     let mut question = values.question(now)?;
     let then: Option<Timestamp> = question.get("at").and_then(Value::as_str).and_then(|at| at.parse().ok());
@@ -54,27 +57,79 @@ pub(super) async fn list(
         question.insert("after".to_owned(), json!(next));
         answer = understood(&people.hub.history("devices", &question).await?)?;
     }
+    let views = present_views(&people, then);
     let rows = html! {
         (form(&values))
-        @if answer.devices.is_empty() { (none("No device passes the filters.")) } @else { (table(&answer.devices, then.unwrap_or(now))) }
+        @if answer.devices.is_empty() { (none("No device passes the filters.")) } @else { (table(&answer.devices, &views, then.unwrap_or(now))) }
         @if let Some(next) = &answer.next { p.pager { a href={ "?" (kept(&values)) "after=" (encoded(next)) } { "Next devices" } } }
     };
-    let command = command(&values);
+    let (command, count) = (command(&values), counted(&answer, &values, &views));
     let content = html! {
         div.truth { h1 { "Devices" } div.meta { span { "as of ledger " (number(answer.as_of.ledger_seq)) ", " (second(answer.as_of.at)) } } }
-        (panel(html! { (words(&values)) }, html! { (number(answer.devices.len() as u64)) " on this page" }, Some(&command), rows))
+        (panel(html! { (words(&values)) }, html! { (count) }, Some(&command), rows))
     };
     Ok(Frame::live("Devices", "Devices").at(then).answer(&people, &content))
 }
 
+/// How many devices pass: all of them if that is known, else those of this page.
+fn counted(answer: &DevicesAnswer, values: &Values, views: &Views) -> String {
+    if let Some(total) = total(values.get("after"), answer.next.as_deref(), answer.devices.len()) {
+        return format!("{} in all", number(total));
+    }
+    match known_total(values, views) {
+        // Views do not count retired devices, and only a list without this filter has them.
+        Some(total) if values.get("freshness").is_none() => format!("{}, and retired ones", number(total)),
+        Some(total) => format!("{} in all", number(total)),
+        None => format!("{} on this page", number(answer.devices.len() as u64)),
+    }
+}
+
+/// How many devices pass that are not retired, if views count that: by site and freshness alone.
+fn known_total(values: &Values, views: &Views) -> Option<u64> {
+    if ["device", "error", "version", "notRunning"].iter().any(|name| values.get(name).is_some()) {
+        return None;
+    }
+    let sites: BTreeSet<&str> = values.all("site").collect();
+    let heard = heard(values);
+    let of = |mut split: Split| {
+        let passing =
+            HEARD.into_iter().filter(|one| heard.is_empty() || heard.contains(freshness_word(*one)));
+        passing.map(|freshness| *split.get_mut(freshness)).sum::<u64>()
+    };
+    if sites.is_empty() {
+        return views.fleet.as_ref().map(|fleet| of(fleet.view.tally.devices));
+    }
+    let site = |name: &str| views.sites.get(&name.parse::<SiteId>().ok()?);
+    sites.into_iter().map(|name| Some(of(site(name)?.view.tally.devices))).sum()
+}
+
+/// The words of the filter by freshness.
+fn heard(values: &Values) -> BTreeSet<&str> {
+    values.all("freshness").flat_map(|words| words.split(',')).collect()
+}
+
 /// The filters in words.
 fn words(values: &Values) -> String {
-    let said: Vec<String> = LIST_PARAMS
-        .iter()
-        .filter(|param| !matches!(param.name, "after" | "at"))
-        .flat_map(|param| values.all(param.name).map(|value| format!("{} {value}", param.name)))
-        .collect();
-    if said.is_empty() { "every device".to_owned() } else { said.join(", ") }
+    let heard = heard(values);
+    let freshness: Vec<&str> = if heard == BTreeSet::from(["never", "stale"]) {
+        vec!["not heard"]
+    } else {
+        heard.into_iter().map(|word| if word == "never" { "never heard" } else { word }).collect()
+    };
+    let mut words = "Devices".to_owned();
+    for (before, said) in [
+        (" named ", values.all("device").collect()),
+        (" ", freshness),
+        (" at ", values.all("site").collect()),
+        (" with error ", values.all("error").collect::<Vec<_>>()),
+        (" with agent version ", values.all("version").collect()),
+        (" that have not installed ", values.all("notRunning").collect()),
+    ] {
+        if !said.is_empty() {
+            words += &format!("{before}{}", said.join(" or "));
+        }
+    }
+    if words == "Devices" { "All devices".to_owned() } else { words }
 }
 
 /// The command that lists the same.
@@ -87,12 +142,9 @@ fn command(values: &Values) -> String {
         ("notRunning", "not-running"),
         ("at", "at"),
     ] {
-        values.all(name).for_each(|value| command += &format!(" --{flag} {value}"));
+        values.all(name).for_each(|value| command += &format!(" --{flag} {}", argument(value)));
     }
-    values
-        .all("freshness")
-        .flat_map(|words| words.split(','))
-        .for_each(|word| command += &format!(" --freshness {word}"));
+    heard(values).into_iter().for_each(|word| command += &format!(" --freshness {}", argument(word)));
     command
 }
 
@@ -119,7 +171,7 @@ fn form(values: &Values) -> Markup {
     }
 }
 
-fn table(devices: &[DeviceLine], now: Timestamp) -> Markup {
+fn table(devices: &[DeviceLine], views: &Views, now: Timestamp) -> Markup {
     html! {
         table {
             thead { tr { th { "Device" } th { "Heard" } th { "Targets by standing" } th.right { "Reports missing" } th.right { "Last heard" } } }
@@ -130,7 +182,7 @@ fn table(devices: &[DeviceLine], now: Timestamp) -> Markup {
                         @if line.retired { span.tag.wait { "retired" } } @else { (freshness(line.freshness)) }
                         @if !line.storing { " " span.tag.bad { "cannot store" } }
                         @if let Some(host) = line.hosted_by.as_ref().filter(|host| line.freshness != Freshness::Fresh && !host.is_well()) {
-                            " hosted by " (self::host(host))
+                            " hosted by " (self::host(host, views))
                         }
                         @if line.incidents > 0 { " " span.tag.old { (number(line.incidents)) " incidents" } }
                     }
@@ -146,9 +198,9 @@ fn table(devices: &[DeviceLine], now: Timestamp) -> Markup {
 }
 
 /// The deployment that hosts a device.
-fn host(host: &Host) -> Markup {
-    let Host { deployment, verdict: of } = host;
-    html! { a href={ "/deployments/" (encoded(deployment.as_str())) } { (deployment) } " " (verdict(*of)) }
+fn host(host: &Host, views: &Views) -> Markup {
+    let Host { deployment: id, verdict: of } = host;
+    html! { (deployment(id, views.name_of(id))) " " (verdict(*of)) }
 }
 
 /// One device.
@@ -164,14 +216,14 @@ pub(super) async fn page(
     question.insert("output".to_owned(), json!("detail"));
     let then: Option<Timestamp> = question.get("at").and_then(Value::as_str).and_then(|at| at.parse().ok());
     let answer: DeviceAnswer = understood(&people.hub.history("device", &question).await?)?;
-    let key = &answer.device.key;
+    let (key, views) = (&answer.device.key, present_views(&people, then));
     let content = html! {
         p.crumbs { a href="/devices" { "Devices" } " / " a href={ "/sites/" (encoded(key.site.as_str())) } { (key.site) } }
         div.truth {
             div.titled { h1 { (key) } (freshness(answer.device.freshness)) @if answer.device.retired { span.tag.wait { "retired" } } }
             div.meta {
                 span { "as of ledger " (number(answer.as_of.ledger_seq)) ", " (second(answer.as_of.at)) }
-                @if let Some(host) = &answer.device.hosted_by { span { "hosted by " (self::host(host)) } }
+                @if let Some(host) = &answer.device.hosted_by { span { "hosted by " (self::host(host, &views)) } }
                 (cli(&format!("muster device {key}")))
             }
         }
@@ -179,7 +231,7 @@ pub(super) async fn page(
             div.column {
                 (panel(html! { "Deployments" }, html! { (number(answer.deployments.len() as u64)) }, Some(&format!("muster status --device {key}")), html! {
                     @if answer.deployments.is_empty() { (none("Nothing should run here.")) }
-                    ul.rows { @for line in &answer.deployments { li { (deployment(line, then.unwrap_or(now))) } } }
+                    ul.rows { @for line in &answer.deployments { li { (target(line, &views, then.unwrap_or(now))) } } }
                 }))
             }
             div.column { (reports(&answer, then.unwrap_or(now))) (capabilities(&answer)) }
@@ -188,11 +240,11 @@ pub(super) async fn page(
     Ok(Frame::live(key.to_string(), "Devices").at(then).answer(&people, &content))
 }
 
-fn deployment(line: &TargetStatus, now: Timestamp) -> Markup {
+fn target(line: &TargetStatus, views: &Views, now: Timestamp) -> Markup {
     let id = encoded(line.deployment.as_str());
     html! {
         div.head {
-            a href={ "/deployments/" (id) } { (line.deployment) }
+            div { (deployment(&line.deployment, views.name_of(&line.deployment))) }
             span {
                 (standing(line.standing, line.freshness))
                 @if !line.known { " " span.tag.old { "? not known" } }
@@ -258,4 +310,75 @@ fn capabilities(answer: &DeviceAnswer) -> Markup {
             }
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::samples::site_view;
+    use super::*;
+    use crate::people::live::CachedView;
+
+    fn values(query: &str) -> Values {
+        Values::of_filters(query, &LIST_PARAMS).unwrap()
+    }
+
+    /// Two sites with 7 and 30 devices.
+    fn two_sites() -> Views {
+        let mut views = Views::default();
+        for (name, fresh, stale, never) in [("plant7", 4, 2, 1), ("plant8", 10, 20, 0)] {
+            let view = site_view(name, Split { fresh, stale, never }, 0);
+            let cached = CachedView { view, data: Default::default(), ledger_seq: 7 };
+            views.sites.insert(name.parse().unwrap(), Arc::new(cached));
+        }
+        views
+    }
+
+    #[test]
+    fn a_list_by_site_and_freshness_alone_has_the_total_of_the_views() {
+        let views = two_sites();
+        for (query, total) in [
+            ("site=plant7", Some(7)),
+            ("site=plant7&freshness=stale,never", Some(3)),
+            ("site=plant7&site=plant8&freshness=stale", Some(22)),
+            ("site=plant7&site=plant7", Some(7)),
+            ("site=plant9", None),
+            ("site=plant7&error=E1", None),
+            ("", None),
+        ] {
+            assert_eq!(known_total(&values(query), &views), total, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_total_says_that_retired_devices_are_not_in_it() {
+        let as_of = json!({ "ledgerSeq": 7, "at": "2026-11-20T08:00:00Z" });
+        let mut answer: DevicesAnswer =
+            serde_json::from_value(json!({ "asOf": as_of, "devices": [], "next": "plant7/press-1" }))
+                .unwrap();
+        let shown = |answer: &DevicesAnswer, query: &str| counted(answer, &values(query), &two_sites());
+        assert_eq!(shown(&answer, "site=plant7"), "7, and retired ones");
+        assert_eq!(shown(&answer, "site=plant7&freshness=fresh"), "4 in all");
+        assert_eq!(shown(&answer, "version=1"), "0 on this page");
+        answer.next = None;
+        assert_eq!(shown(&answer, "version=1"), "0 in all");
+        assert_eq!(shown(&answer, "version=1&after=plant7/press-1"), "0 on this page");
+    }
+
+    #[test]
+    fn the_heading_says_the_filters_in_words() {
+        for (query, heading) in [
+            ("freshness=&site=", "All devices"),
+            ("freshness=stale,never", "Devices not heard"),
+            ("freshness=never&freshness=stale&site=plant7", "Devices not heard at plant7"),
+            ("freshness=never&site=a&site=b", "Devices never heard at a or b"),
+            (
+                "error=E1&version=2&notRunning=web",
+                "Devices with error E1 with agent version 2 that have not installed web",
+            ),
+        ] {
+            assert_eq!(words(&values(query)), heading, "{query}");
+        }
+    }
 }

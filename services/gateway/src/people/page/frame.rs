@@ -12,7 +12,7 @@ use super::parts::second;
 use super::{address, assets, time};
 use crate::login::current;
 use crate::people::People;
-use crate::people::live::Staleness;
+use crate::people::live::{Staleness, Views};
 use crate::problem::{Problem, RETRY_AFTER_SECONDS};
 
 /// The parts of the navigation, each with its address.
@@ -141,6 +141,11 @@ impl Frame {
             None => page,
         }
     }
+}
+
+/// The newest views; none for a page of the past.
+pub(super) fn present_views(people: &People, then: Option<Timestamp>) -> Views {
+    if then.is_none() { people.feed.views() } else { Views::default() }
 }
 
 /// The person who has logged in, with a button to log out.

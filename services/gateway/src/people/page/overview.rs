@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    ago, bar, cli, codes_left_out, count, encoded, evidence, freshness, legend, none, number, panel, second,
-    short, split, verdict,
+    ago, argument, bar, cli, codes_left_out, count, deployment, encoded, evidence, freshness, installed,
+    legend, none, number, panel, second, short, split, verdict,
 };
 use super::rollout;
 use super::side::{Part, Side, within};
@@ -192,7 +192,7 @@ impl Screen<'_> {
                 }
                 div.meta {
                     span { "as of ledger " span.num #ledger-seq { (number(tally.as_of.ledger_seq)) } ", " (second(tally.as_of.at)) }
-                    span { "digest " code title=(tally.digest) { (short(&tally.digest.to_string())) } }
+                    span { "digest " code #digest title=(tally.digest) data-digest=(tally.digest) { (short(&tally.digest.to_string())) } }
                     (cli("muster fleet"))
                 }
             }
@@ -206,7 +206,7 @@ impl Screen<'_> {
         let rows = html! {
             @if sorted.is_empty() { (none("No deployment.")) } @else {
                 table {
-                    thead { tr { th { "Deployment" } th { "Verdict" } th { "Targets by standing" } th.right { "Certain" } th.right { "Changed" } } }
+                    thead { tr { th { "Deployment" } th { "Verdict" } th { "Targets by standing" } th.right { "Installed (certain\u{2013}possible)" } th.right { "Last change" } } }
                     tbody {
                         @for (at, view) in sorted.iter().take(self.rows).enumerate() {
                             @let first = last.replace(view.verdict) != Some(view.verdict);
@@ -230,22 +230,19 @@ impl Screen<'_> {
         let id = is_first.then_some(view.verdict.as_str());
         html! {
             tr id=[id] {
-                td.name {
-                    @if view.deployment_name.is_empty() { a href=(address) { (view.deployment) } } @else {
-                        a href=(address) { (view.deployment_name) }
-                        span.under.mono { (view.deployment) }
-                    }
-                }
+                td.name { (deployment(&view.deployment, &view.deployment_name)) }
                 td { (verdict(view.verdict)) }
                 td.wide {
                     (bar(&view.counts, &format!("d{at}")))
                     (legend(&view.counts, Some(&format!("{address}/devices"))))
                 }
-                td.right.num.nowrap data-label="certain" title="Installed for certain, and possibly, of all targets" {
-                    (number(view.converged.lo)) "\u{2013}" (number(view.converged.hi)) " of " (number(view.targets))
-                    @if view.complete.missing_reports > 0 { span.under { (count(view.complete.missing_reports, "report")) " missing" } }
+                td.right.num.nowrap data-label="installed" title="Installed for certain, and possibly, of all targets" {
+                    a href={ (address) "/devices" } { (installed(view.converged, view.targets)) }
+                    @if view.complete.missing_reports > 0 {
+                        span.under { a href={ (address) "/why" } { (count(view.complete.missing_reports, "report")) " missing" } }
+                    }
                 }
-                td.right data-label="changed" { @if let Some(at) = view.changed_at { (ago(at, self.now)) } }
+                td.right data-label="last change" { @if let Some(at) = view.changed_at { (ago(at, self.now)) } }
             }
         }
     }
@@ -265,12 +262,7 @@ impl Screen<'_> {
                 @if all > self.rows { p.note.top-line { (number((all - self.rows) as u64)) " more. " a href="/?all=true" { "Show all" } } }
             }
         };
-        panel(
-            html! { "Sites, silent and worst first" },
-            html! { (number(all as u64)) },
-            Some("muster site SITE"),
-            rows,
-        )
+        panel(html! { "Sites, silent and worst first" }, html! { (number(all as u64)) }, None, rows)
     }
 
     fn site(&self, site: &SiteView, at: usize) -> Markup {
@@ -304,7 +296,7 @@ impl Screen<'_> {
                     @for line in devices.iter().take(SIDE_ROWS_MAX) {
                         li.head {
                             a href={ "/devices/" (encoded(line.key.site.as_str())) "/" (encoded(line.key.device.as_str())) } { (line.key) }
-                            span { @match line.last_heard_at { Some(at) => span.soft { "heard " (ago(at, self.now)) }, None => (freshness(line.freshness)) } }
+                            span { @match line.last_heard_at { Some(at) => span.soft { "last heard " (ago(at, self.now)) }, None => (freshness(line.freshness)) } }
                         }
                     }
                 }
@@ -354,12 +346,10 @@ impl Screen<'_> {
                 (codes_left_out(left_out, omitted > 0))
             }
         };
-        panel(
-            html! { "Errors" },
-            html! { @if omitted > 0 { "at least " } (number(sorted.len() as u64)) },
-            Some("muster devices --error CODE"),
-            rows,
-        )
+        let total = html! { @if omitted > 0 { "at least " } (number(sorted.len() as u64)) };
+        let codes = sorted.iter().take(SIDE_ROWS_MAX).map(|(code, _)| format!(" --error {}", argument(code)));
+        let command = format!("muster devices{}", codes.collect::<String>());
+        panel(html! { "Errors" }, total, (!sorted.is_empty()).then_some(&*command), rows)
     }
 }
 
@@ -397,7 +387,9 @@ fn incidents(incidents: &Part<Vec<HubIncident>>, now: Timestamp) -> Markup {
         }
     };
     let total = incidents.as_ref().map(Vec::len).unwrap_or_default();
-    panel(html! { "Incidents of the hub" }, html! { (number(total as u64)) }, None, rows)
+    // The command prints them above its answer.
+    let command = Some("muster fleet");
+    panel(html! { "Incidents of the hub" }, html! { (number(total as u64)) }, command, rows)
 }
 
 fn incident(incident: &HubIncident, now: Timestamp) -> Markup {
@@ -465,6 +457,24 @@ mod tests {
         assert!(shown(&all).contains("Not shown: 1 more error code,"), "{}", shown(&all));
         assert!(shown(&cut).contains("Not shown: up to 8 more error codes,"), "{}", shown(&cut));
         assert!(shown(&cut).contains("at least 9"), "{}", shown(&cut));
+    }
+
+    #[test]
+    fn the_command_of_errors_names_the_codes_that_are_shown() {
+        let shown =
+            |codes: &[(&str, u64)]| screen(&[deployment_view("web", codes, 0)], &[]).errors().into_string();
+        let some = shown(&[("E-DISK", 2), ("no room", 1)]);
+        assert!(some.contains("<code>muster devices --error E-DISK --error 'no room'</code>"), "{some}");
+        assert!(!shown(&[]).contains("muster devices"), "{}", shown(&[]));
+    }
+
+    #[test]
+    fn installed_and_missing_reports_of_a_row_open_what_is_behind_them() {
+        let mut views = [deployment_view("web", &[], 0)];
+        views[0].complete.missing_reports = 2;
+        let shown = screen(&views, &[]).deployments().into_string();
+        assert!(shown.contains("<a href=\"/deployments/web/devices\">0 of 0</a>"), "{shown}");
+        assert!(shown.contains("<a href=\"/deployments/web/why\">2 reports missing</a>"), "{shown}");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! colour; hatched is not heard, hollow was never heard.
 
 use maud::{Markup, html};
-use muster_contract::Timestamp;
 use muster_contract::evidence::{self, EvidenceCounts};
-use muster_contract::view::{Counts, Freshness, Split, Standing, Verdict};
+use muster_contract::view::{Bounds, Counts, Freshness, Split, Standing, Verdict};
+use muster_contract::{DeploymentId, Timestamp};
 
 use super::{address, command};
 
@@ -202,6 +202,7 @@ fn words(counts: &Counts) -> String {
 
 /// The counts as a list; each number opens the devices behind it at `address`.
 pub(super) fn legend(counts: &Counts, address: Option<&str>) -> Markup {
+    let join = address.map_or('?', join);
     html! {
         div.legend {
             @for (standing, freshness, count) in parts(counts) {
@@ -213,7 +214,7 @@ pub(super) fn legend(counts: &Counts, address: Option<&str>) -> Markup {
                     @if freshness == Freshness::Never { " never heard" }
                 };
                 @match address {
-                    Some(address) => a href={ (address) "?standing=" (standing.as_str()) "&freshness=" (heard) } { (content) },
+                    Some(address) => a href={ (address) (join) "standing=" (standing.as_str()) "&freshness=" (heard) } { (content) },
                     None => span { (content) },
                 }
             }
@@ -221,10 +222,14 @@ pub(super) fn legend(counts: &Counts, address: Option<&str>) -> Markup {
     }
 }
 
+/// The sign before a further parameter of an address.
+fn join(address: &str) -> char {
+    if address.contains('?') { '&' } else { '?' }
+}
+
 /// A split of devices; each number opens the list behind it.
 pub(super) fn split(split: Split, address: &str) -> Markup {
-    let mut split = split;
-    let join = if address.contains('?') { '&' } else { '?' };
+    let (mut split, join) = (split, join(address));
     html! {
         @for (at, freshness) in HEARD.into_iter().enumerate() {
             @let count = *split.get_mut(freshness);
@@ -252,6 +257,43 @@ pub(super) fn number(number: u64) -> String {
 pub(super) fn count(number: u64, noun: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{} {noun}{ending}", self::number(number))
+}
+
+/// The targets that have installed a deployment, certainly and possibly, of all.
+pub(super) fn installed(converged: Bounds, of: u64) -> String {
+    let Bounds { lo, hi } = converged;
+    if lo == hi {
+        format!("{} of {}", number(lo), number(of))
+    } else {
+        format!("{}\u{2013}{} of {}", number(lo), number(hi), number(of))
+    }
+}
+
+/// The number of rows of a list, if one page shows all of them.
+pub(super) fn total(after: Option<&str>, next: Option<&str>, rows: usize) -> Option<u64> {
+    (after.is_none() && next.is_none()).then_some(rows as u64)
+}
+
+/// A link to a deployment by its name, with the id below; by the id if the name is not known or the same.
+pub(super) fn deployment(id: &DeploymentId, name: &str) -> Markup {
+    html! {
+        a href={ "/deployments/" (encoded(id.as_str())) } { @if name.is_empty() { (id) } @else { (name) } }
+        (under_name(id, name))
+    }
+}
+
+/// The id of a deployment, unless its name says the same.
+pub(super) fn under_name(id: &DeploymentId, name: &str) -> Markup {
+    html! { @if !name.is_empty() && name != id.as_str() { span.under.mono { (id) } } }
+}
+
+/// A text as one argument of a command: devices choose error codes, and a command is pasted into a shell.
+pub(super) fn argument(text: &str) -> String {
+    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "-_./:@,+".contains(sign);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// A text that begins with a capital.
@@ -347,6 +389,26 @@ mod tests {
         assert_eq!(encoded("a b&c/d\"<"), "a%20b%26c%2Fd%22%3C");
         let shown = cli("muster status '<script>'").into_string();
         assert!(!shown.contains("<script>"), "{shown}");
+    }
+
+    #[test]
+    fn bounds_that_are_equal_are_one_number() {
+        assert_eq!(installed(Bounds { lo: 20, hi: 20 }, 20), "20 of 20");
+        assert_eq!(installed(Bounds { lo: 2, hi: 1_004 }, 1_004), "2\u{2013}1\u{202f}004 of 1\u{202f}004");
+    }
+
+    #[test]
+    fn a_deployment_is_named_with_its_id_below_unless_both_are_the_same() {
+        let shown = |name: &str| deployment(&"0f-1".parse().unwrap(), name).into_string();
+        let link = "<a href=\"/deployments/0f-1\">";
+        assert_eq!(shown("web"), format!("{link}web</a><span class=\"under mono\">0f-1</span>"));
+        assert_eq!((shown(""), shown("0f-1")), (format!("{link}0f-1</a>"), format!("{link}0f-1</a>")));
+    }
+
+    #[test]
+    fn an_argument_of_a_command_stays_one_argument() {
+        assert_eq!((argument("E-DISK"), argument("")), ("E-DISK".to_owned(), "''".to_owned()));
+        assert_eq!(argument("it's $(here)"), "'it'\\''s $(here)'");
     }
 
     #[test]

@@ -67,12 +67,7 @@ fn reports(list: &List, now: Timestamp) -> Markup {
         ul.rows { @for held in list.reports.iter().rev() { li { (report(held, now)) } } }
         @if list.before > 0 { p.note.top-line { (number(list.before)) " older ones are not shown." } }
     };
-    panel(
-        html! { "Rejected reports, the newest first" },
-        html! { (number(list.held)) },
-        Some("muster quarantine show SEQ"),
-        rows,
-    )
+    panel(html! { "Rejected reports, the newest first" }, html! { (number(list.held)) }, None, rows)
 }
 
 fn report(held: &HeldReport, now: Timestamp) -> Markup {

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    ago, bar, cli, count, encoded, evidence, legend, none, number, panel, second, sentence, short, split,
-    verdict,
+    ago, bar, cli, count, deployment, encoded, evidence, installed, legend, none, number, panel, second,
+    sentence, short, split, verdict,
 };
 use super::rollout::names;
 use crate::people::People;
@@ -68,7 +68,7 @@ fn truth(site: &SiteView, silence: Option<Timestamp>, now: Timestamp) -> Markup 
             (legend(&tally.counts, None))
             div.meta {
                 span { "as of ledger " (number(tally.as_of.ledger_seq)) ", " (second(tally.as_of.at)) }
-                span { "digest " code title=(tally.digest) { (short(&tally.digest.to_string())) } }
+                span { "digest " code #digest title=(tally.digest) data-digest=(tally.digest) { (short(&tally.digest.to_string())) } }
                 (cli(&format!("muster site {}", site.site)))
             }
         }
@@ -79,21 +79,40 @@ fn table(there: &DeploymentsAnswer, site: &str) -> Markup {
     html! {
         @if there.deployments.is_empty() { (none("No deployment.")) } @else {
             table {
-                thead { tr { th { "Deployment" } th { "Verdict here" } th { "Targets by standing" } th.right { "Certain" } } }
+                thead { tr { th { "Deployment" } th { "Verdict here" } th { "Targets by standing" } th.right { "Installed (certain\u{2013}possible)" } } }
                 tbody { @for (at, view) in there.deployments.iter().enumerate() {
-                    @let address = format!("/deployments/{}", encoded(view.deployment.as_str()));
+                    @let devices = format!("/deployments/{}/devices?site={}", encoded(view.deployment.as_str()), encoded(site));
                     tr {
-                        td.name { a href=(address) { (view.deployment) } }
+                        td.name { (deployment(&view.deployment, &view.deployment_name)) }
                         td { (verdict(view.verdict)) }
-                        td.wide { (bar(&view.counts, &format!("d{at}"))) (legend(&view.counts, None)) }
-                        td.right.num data-label="certain" {
-                            a href={ (address) "/devices?site=" (encoded(site)) } {
-                                (number(view.converged.lo)) "\u{2013}" (number(view.converged.hi)) " of " (number(view.targets))
-                            }
+                        td.wide { (bar(&view.counts, &format!("d{at}"))) (legend(&view.counts, Some(&devices))) }
+                        td.right.num data-label="installed" title="Installed for certain, and possibly, of all targets here" {
+                            a href=(devices) { (installed(view.converged, view.targets)) }
                         }
                     }
                 } }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::view::Standing;
+    use serde_json::json;
+
+    use super::super::samples::deployment_view;
+    use super::*;
+
+    #[test]
+    fn every_number_of_a_row_opens_the_devices_at_this_site() {
+        let mut view = deployment_view("web", &[], 0);
+        view.counts.entry(Standing::Failed).or_default().stale = 2;
+        (view.targets, view.converged.hi) = (2, 2);
+        let there = json!({ "asOf": view.as_of, "deployments": [view] });
+        let shown = table(&serde_json::from_value(there).unwrap(), "plant7").into_string();
+        let address = "href=\"/deployments/web/devices?site=plant7";
+        assert!(shown.contains(&format!("{address}\">0\u{2013}2 of 2</a>")), "{shown}");
+        assert!(shown.contains(&format!("{address}&amp;standing=failed&amp;freshness=stale\">")), "{shown}");
     }
 }
