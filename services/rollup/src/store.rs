@@ -5,6 +5,8 @@
 //! repaired or trusted. Failures that reading again cannot fix (no right to write, no space, another process)
 //! are errors that say what to do.
 
+mod timeline;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -49,11 +51,6 @@ const TABLES: &str = "
         hearing TEXT NOT NULL
     );
     CREATE TABLE device (key TEXT PRIMARY KEY, record TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID;
-";
-
-/// Added to a file that was written before there were timelines.
-const TIMELINE_TABLE: &str = "
-    CREATE TABLE IF NOT EXISTS timeline (series TEXT PRIMARY KEY, points TEXT NOT NULL) WITHOUT ROWID;
 ";
 
 /// Distinguishes our files from others, and their versions.
@@ -278,7 +275,7 @@ impl Store {
         let connection = connect(&path).and_then(|connection| {
             KIND.mark(&connection)?;
             connection.execute_batch(TABLES)?;
-            connection.execute_batch(TIMELINE_TABLE)?;
+            connection.execute_batch(timeline::TABLE)?;
             Ok(connection)
         });
         match connection {
@@ -291,7 +288,7 @@ impl Store {
     fn open_existing(path: &Path) -> Result<Result<(Self, StoredSnapshot), Damage>, StoreError> {
         let opened = connect(path).map_err(Damage::Unreadable).and_then(|connection| {
             KIND.check(&connection)?;
-            connection.execute_batch(TIMELINE_TABLE).map_err(Damage::Unreadable)?;
+            connection.execute_batch(timeline::TABLE).map_err(Damage::Unreadable)?;
             let found = load(&connection)?;
             Ok((Self { connection, path: path.to_owned() }, found))
         });
@@ -386,7 +383,7 @@ fn load(connection: &Connection) -> Result<StoredSnapshot, Damage> {
     if fleet.fleet_view().tally.digest != digest {
         return Err(Damage::Counts);
     }
-    let timeline = load_timeline(connection)?;
+    let timeline = timeline::load(connection)?;
     Ok(StoredSnapshot::Snapshot { created_at, fleet: Box::new(fleet), timeline })
 }
 
@@ -404,9 +401,6 @@ fn load_position(connection: &Connection) -> Result<Option<(Timestamp, AsOf, Dig
     understood().map(Some).ok_or(Damage::Counts)
 }
 
-/// A record with its device and its mark.
-type Row = (String, String, i64);
-
 fn load_hearing(connection: &Connection) -> Result<HearingState, Damage> {
     let text: String = connection
         .query_row("SELECT hearing FROM snapshot", (), |row| row.get(0))
@@ -414,36 +408,20 @@ fn load_hearing(connection: &Connection) -> Result<HearingState, Damage> {
     serde_json::from_str(&text).map_err(|_| Damage::Counts)
 }
 
-/// A series that cannot be read is left out: it is shown, and nothing is derived from it.
-fn load_timeline(connection: &Connection) -> Result<Timeline, Damage> {
-    let mut statement =
-        connection.prepare("SELECT series, points FROM timeline").map_err(Damage::Unreadable)?;
-    let rows =
-        statement.query_map((), |row| <(String, String)>::try_from(row)).map_err(Damage::Unreadable)?;
-    let rows: Vec<(String, String)> = rows.collect::<Result<_, _>>().map_err(Damage::Unreadable)?;
-    let series = rows.into_iter().filter_map(|(series, points)| {
-        let read = ViewKey::parse(&series).zip(serde_json::from_str(&points).ok());
-        if read.is_none() {
-            tracing::warn!(series, "cannot read a series of the timeline; it begins anew");
-        }
-        read
-    });
-    Ok(Timeline::restore(series))
-}
-
 fn load_fleet(connection: &Connection, as_of: AsOf, hearing: HearingState) -> Result<Fleet, Damage> {
     let mut statement =
         connection.prepare("SELECT key, record, mark FROM device").map_err(Damage::Unreadable)?;
-    let mut rows = statement.query_map((), |row| Row::try_from(row)).map_err(Damage::Unreadable)?;
+    let mut rows =
+        statement.query_map((), |row| <(String, String, i64)>::try_from(row)).map_err(Damage::Unreadable)?;
     let part = || {
-        let part: rusqlite::Result<Vec<Row>> = rows.by_ref().take(PART_RECORDS).collect();
+        let part: rusqlite::Result<Vec<_>> = rows.by_ref().take(PART_RECORDS).collect();
         part.map_err(Damage::Unreadable).map(|part| (!part.is_empty()).then_some(part)).transpose()
     };
-    let understand_all = |part: Vec<Row>| part.into_iter().map(understand).collect();
+    let understand_all = |part: Vec<_>| part.into_iter().map(understand).collect();
     restore::fleet(as_of, hearing, std::iter::from_fn(part), understand_all, Damage::Counts)
 }
 
-fn understand((key, record, mark): Row) -> Result<DeviceRecord, Damage> {
+fn understand((key, record, mark): (String, String, i64)) -> Result<DeviceRecord, Damage> {
     let whole = (mark_of(&record) == mark).then(|| serde_json::from_str::<DeviceRecord>(&record).ok());
     match whole.flatten() {
         Some(record) if record.key().to_string() == key => Ok(record),
@@ -455,7 +433,7 @@ fn write(transaction: &Transaction<'_>, changes: &Changes) -> rusqlite::Result<(
     if changes.afresh {
         transaction.execute_batch("DELETE FROM device; DELETE FROM timeline;")?;
     }
-    write_timeline(transaction, &changes.timeline.1)?;
+    timeline::write(transaction, &changes.timeline.1)?;
     let mut device = transaction
         .prepare_cached("INSERT OR REPLACE INTO device (key, record, mark) VALUES (?1, ?2, ?3)")?;
     for record in &changes.records {
@@ -474,23 +452,6 @@ fn write(transaction: &Transaction<'_>, changes: &Changes) -> rusqlite::Result<(
             as_text(&changes.hearing)?,
         ],
     )?;
-    Ok(())
-}
-
-fn write_timeline(
-    transaction: &Transaction<'_>,
-    series: &[(ViewKey, Vec<TimelinePoint>)],
-) -> rusqlite::Result<()> {
-    let mut replace =
-        transaction.prepare_cached("INSERT OR REPLACE INTO timeline (series, points) VALUES (?1, ?2)")?;
-    let mut remove = transaction.prepare_cached("DELETE FROM timeline WHERE series = ?1")?;
-    for (key, points) in series {
-        if points.is_empty() {
-            remove.execute([key.to_string()])?;
-        } else {
-            replace.execute(params![key.to_string(), as_text(points)?])?;
-        }
-    }
     Ok(())
 }
 

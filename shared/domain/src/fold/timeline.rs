@@ -43,7 +43,7 @@ const _: () = {
 
 /// The counts of one series. A count of deployments or targets is 32 bits wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Counts {
+struct SeriesCounts {
     verdicts: [u32; Verdict::ALL.len()],
     devices: Split,
     targets: u64,
@@ -51,11 +51,11 @@ struct Counts {
     missing_reports: u64,
 }
 
-/// Counts, and the second from which on they hold.
+/// SeriesCounts, and the second from which on they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Point {
     at: i64,
-    counts: Counts,
+    counts: SeriesCounts,
 }
 
 /// The timelines of the fleet and of all deployments.
@@ -68,7 +68,7 @@ pub struct Timeline {
     unsaved: BTreeMap<ViewKey, i64>,
 }
 
-impl Counts {
+impl SeriesCounts {
     const EMPTY: Self = Self {
         verdicts: [0; Verdict::ALL.len()],
         devices: Split { fresh: 0, stale: 0, never: 0 },
@@ -109,9 +109,9 @@ impl Counts {
 }
 
 impl Fleet {
-    fn fleet_counts(&self) -> Counts {
+    fn fleet_counts(&self) -> SeriesCounts {
         let whole = &self.totals.fleet;
-        Counts {
+        SeriesCounts {
             verdicts: whole.verdicts,
             devices: whole.devices.by_freshness(),
             targets: whole.group.targets(),
@@ -121,18 +121,18 @@ impl Fleet {
     }
 
     /// The counts of a deployment; empty where it is neither targeted nor leaving.
-    fn deployment_counts(&self, id: &DeploymentId) -> Counts {
+    fn deployment_counts(&self, id: &DeploymentId) -> SeriesCounts {
         let number = self.totals.deployment_numbers.get(id);
-        number.map_or(Counts::EMPTY, |number| self.counts_of(*number))
+        number.map_or(SeriesCounts::EMPTY, |number| self.counts_of(*number))
     }
 
-    fn counts_of(&self, number: u32) -> Counts {
+    fn counts_of(&self, number: u32) -> SeriesCounts {
         let group = &self.totals.deployment(number).group;
         let verdict = group.verdict();
         if verdict == Verdict::Empty {
-            return Counts::EMPTY;
+            return SeriesCounts::EMPTY;
         }
-        Counts {
+        SeriesCounts {
             verdicts: Verdict::ALL.map(|other| u32::from(other == verdict)),
             devices: group.heard(),
             targets: group.targets(),
@@ -146,7 +146,7 @@ impl Timeline {
     /// A timeline from its stored series.
     pub fn restore(stored: impl IntoIterator<Item = (ViewKey, Vec<TimelinePoint>)>) -> Self {
         let point =
-            |point: &TimelinePoint| Point { at: point.at.as_second(), counts: Counts::of_point(point) };
+            |point: &TimelinePoint| Point { at: point.at.as_second(), counts: SeriesCounts::of_point(point) };
         let series = stored.into_iter().map(|(key, points)| (key, points.iter().map(point).collect()));
         let series: BTreeMap<_, Vec<Point>> = series.collect();
         let recorded = series.values().filter_map(|points| points.last()).map(|last| last.at).max();
@@ -176,13 +176,13 @@ impl Timeline {
             _ => false,
         };
         let gone: Vec<ViewKey> = self.series.keys().filter(is_gone).cloned().collect();
-        gone.into_iter().for_each(|key| self.push(key, Point { at, counts: Counts::EMPTY }));
+        gone.into_iter().for_each(|key| self.push(key, Point { at, counts: SeriesCounts::EMPTY }));
     }
 
     /// Removes the series of deployments that are nowhere since before the oldest point.
     fn remove_ended(&mut self, now: i64) {
         let has_ended = |points: &[Point]| {
-            points.last().is_none_or(|last| last.counts == Counts::EMPTY && now - last.at > AGE_MAX)
+            points.last().is_none_or(|last| last.counts == SeriesCounts::EMPTY && now - last.at > AGE_MAX)
         };
         for (key, _) in self.series.extract_if(.., |_, points| has_ended(points)) {
             self.unsaved.insert(key, now);
@@ -197,7 +197,7 @@ impl Timeline {
                 points.push(point);
                 thin(points, point.at, most);
             }
-            None if point.counts == Counts::EMPTY => return,
+            None if point.counts == SeriesCounts::EMPTY => return,
             None => _ = self.series.insert(key.clone(), vec![point]),
         }
         self.unsaved.insert(key, point.at);
@@ -225,7 +225,7 @@ impl Timeline {
             Some(id) => (ViewKey::Deployment(id.clone()), fleet.deployment_counts(id)),
         };
         let recorded = self.series.get(&key).map(Vec::as_slice).unwrap_or_default();
-        if recorded.is_empty() && present == Counts::EMPTY && deployment.is_some() {
+        if recorded.is_empty() && present == SeriesCounts::EMPTY && deployment.is_some() {
             return None;
         }
         let as_of = fleet.as_of();

@@ -106,8 +106,8 @@ pub(super) fn takes_moment(path: &str) -> bool {
 
 /// Makes a part of the page at an address.
 #[cfg(test)]
-pub(super) fn rendered_at<R>(query: &str, now: &str, render: impl FnOnce() -> R) -> R {
-    ADDRESS.sync_scope(PageAddress::read(query, now.parse().unwrap()), render)
+pub(super) fn rendered_at<R>(query: &str, now: Timestamp, render: impl FnOnce() -> R) -> R {
+    ADDRESS.sync_scope(PageAddress::read(query, now), render)
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ fn form(values: &Values) -> Markup {
     html! {
         form.filters method="get" {
             label { "since" input type="text" name="since" value=(since(values)); }
-            label { "until" input type="text" name="until" placeholder="now" value=[values.get("until")]; }
+            label { "until" input type="text" name="until" value=[values.get("until")]; }
             label { "deployment" input type="text" name="deployment" value=[values.get("deployment")]; }
             label { "site" input type="text" name="site" value=[values.get("site")]; }
             button.act type="submit" { "Show" }

@@ -19,7 +19,7 @@ use super::parts::{
     sentence, short, standing, under_name, verdict,
 };
 use super::rollout::{deployment, names};
-use super::side::{Part, within};
+use super::side::{self, Part, within};
 use super::timeline::{self, Chart};
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
@@ -71,7 +71,7 @@ pub(super) async fn page(
     let answer: DeploymentAnswer = understood(&people.hub.history("deployment", &question).await?)?;
     question.insert("limit".to_owned(), json!(REASONS_MAX));
     let (why, timeline) =
-        tokio::join!(reasons(&people, question), within(timeline::ask(&people.hub, Some(&id))));
+        tokio::join!(reasons(&people, question), within(side::timeline(&people.hub, Some(&id))));
     let why = why?;
     let address = format!("/deployments/{}", encoded(id.as_str()));
     let history = Chart::of(&address, &values, now, then)?.draw(&timeline);

@@ -199,11 +199,11 @@ mod tests {
     fn a_page_of_the_past_links_to_its_moment_and_back_to_now() {
         let content = html! { a href="/deployments/web" { "web" } a href="/rollouts/web" { "rollout" } };
         let live = Frame::live("Fleet", "Fleet");
-        let now = address::rendered_at("all=true", NOW, || live.text(None, &content));
+        let now = address::rendered_at("all=true", NOW.parse().unwrap(), || live.text(None, &content));
         assert!(now.contains("href=\"/deployments/web\"") && !now.contains("?at=2026"), "{now}");
         assert!(now.contains("href=\"?all=true&amp;at=5m\""), "{now}");
         let then = "2026-11-20T08:00:00Z".parse().ok();
-        let past = address::rendered_at("at=2h", NOW, || live.at(then).text(None, &content));
+        let past = address::rendered_at("at=2h", NOW.parse().unwrap(), || live.at(then).text(None, &content));
         for link in ["/?AT", "/devices?AT", "/deployments/web?AT", "/rollouts/web?AT", "/changes", "?"] {
             let link = format!("href=\"{}\"", link.replace("AT", "at=2026-11-20T08%3A00%3A00Z"));
             assert!(past.contains(&link), "{link}: {past}");
@@ -216,9 +216,11 @@ mod tests {
         let has_control = |page: String| page.contains("datetime-local");
         let frame = Frame::live("Changes", "Changes");
         assert!(!has_control(frame.text(None, &html! {})));
-        assert!(has_control(address::rendered_at("", NOW, || frame.text(None, &html! {}))));
+        assert!(has_control(address::rendered_at("", NOW.parse().unwrap(), || frame.text(None, &html! {}))));
         // A moment that LEDGER has forgotten is an error, and the reader chooses another.
         let forgotten = Frame::default();
-        assert!(has_control(address::rendered_at("at=30d", NOW, || forgotten.text(None, &html! {}))));
+        assert!(has_control(
+            address::rendered_at("at=30d", NOW.parse().unwrap(), || forgotten.text(None, &html! {}))
+        ));
     }
 }

@@ -21,7 +21,7 @@ use super::parts::{
     legend, none, number, panel, second, short, split, verdict,
 };
 use super::rollout;
-use super::side::{Part, Side, within};
+use super::side::{self, Part, Side, within};
 use super::silence::heat_map;
 use super::timeline::{self, Chart};
 use super::waiting;
@@ -89,7 +89,7 @@ async fn past(
     let deployments: DeploymentsAnswer = understood(&people.hub.history("deployments", &question).await?)?;
     let then: Timestamp = at.unwrap_or(fleet.tally.as_of.at);
     let deployments = deployments.deployments.iter().collect();
-    let timeline = within(timeline::ask(&people.hub, None)).await;
+    let timeline = within(side::timeline(&people.hub, None)).await;
     let history = Chart::of("/", values, people.clock.now(), Some(then))?.draw(&timeline);
     let sites = Vec::new();
     let screen = Screen {

@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn a_command_of_the_past_is_shown_and_named_with_its_moment() {
         let shown = || cli("muster fleet").into_string();
-        let past = address::rendered_at("at=2h", "2026-11-20T10:00:00Z", shown);
+        let past = address::rendered_at("at=2h", "2026-11-20T10:00:00Z".parse().unwrap(), shown);
         assert_eq!(past.matches("muster fleet --at 2026-11-20T08:00:00Z").count(), 2, "{past}");
         assert!(!shown().contains("--at"));
     }

@@ -22,8 +22,6 @@ use muster_service::error::chain;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::timeline;
-
 /// Time for which an answer is shared.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 /// Time for all parts together: the page is shown without those that take longer.
@@ -90,7 +88,7 @@ async fn ask(hub: &Hub, now: Timestamp) -> Side {
         within(quarantined(hub)),
         within(waves(hub, now)),
         within(operations(hub)),
-        within(timeline::ask(hub, None)),
+        within(timeline(hub, None)),
     );
     Side { held, rollouts, dark, incidents, quarantined, waves, operations, timeline }
 }
@@ -141,6 +139,12 @@ async fn quarantined(hub: &Hub) -> Result<(u64, bool), AskError> {
     let page: QuarantineAnswer = understood(&hub.quarantine(0, &request).await?)?;
     // An ingest of an earlier release does not count them.
     Ok(page.total.map_or((page.reports.len() as u64, page.next.is_some()), |total| (total, false)))
+}
+
+/// How the counts of the fleet, or of a deployment, have changed.
+pub(super) async fn timeline(hub: &Hub, id: Option<&DeploymentId>) -> Result<TimelineAnswer, AskError> {
+    let query = Query { id: id.cloned(), ..Query::default() };
+    understood(&hub.query("timeline", &query).await?)
 }
 
 async fn waves(hub: &Hub, now: Timestamp) -> Result<Vec<ApprovalRequest>, AskError> {

@@ -5,14 +5,12 @@
 mod columns;
 
 use maud::{Markup, html};
-use muster_client::ask::{AskError, Hub, understood};
-use muster_contract::query::Query;
+use muster_contract::Timestamp;
 use muster_contract::timeline::{TimelineAnswer, TimelinePoint};
 use muster_contract::view::Verdict;
-use muster_contract::{DeploymentId, Timestamp};
 
-use self::columns::{Column, Peaks, columns, words};
-use super::parts::{ago, encoded, number, second, verdict_look};
+use self::columns::{Column, Peaks, columns};
+use super::parts::{ago, count, encoded, number, second, verdict_look};
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::problem::Problem;
 
@@ -31,12 +29,6 @@ const MISSING: (u64, u64) = (114, 22);
 const HEIGHT: u64 = MISSING.0 + MISSING.1;
 /// Changes listed below the chart.
 const CHANGES_MAX: usize = 12;
-
-/// The timeline of the fleet or of a deployment.
-pub(super) async fn ask(hub: &Hub, id: Option<&DeploymentId>) -> Result<TimelineAnswer, AskError> {
-    let query = Query { id: id.cloned(), ..Query::default() };
-    understood(&hub.query("timeline", &query).await?)
-}
 
 /// A chart, without its points.
 pub(super) struct Chart<'a> {
@@ -122,11 +114,11 @@ impl<'a> Chart<'a> {
                 @for (index, column) in columns.iter().enumerate() {
                     @let x = index as u64 * COLUMN;
                     @match &column.worst {
-                        None => { g { title { (column.words()) } rect.unknown x=(x) y="0" width=(DRAWN) height=(HEIGHT) {} } }
+                        None => { g { title { (column_words(column)) } rect.unknown x=(x) y="0" width=(DRAWN) height=(HEIGHT) {} } }
                         Some(worst) => {
                             // The list of changes has the links for the keyboard: 48 stops more would be in the way.
                             a href=(self.link(worst.at)) tabindex="-1" {
-                                title { (column.words()) }
+                                title { (column_words(column)) }
                                 rect.hit.here[self.is_shown(column)] x=(x) y="0" width=(COLUMN) height=(HEIGHT) {}
                                 (drawn(column, peaks, x))
                             }
@@ -209,6 +201,33 @@ fn stack(
     html! {
         @for (tint, y, tall) in placed { rect.{ "seg-" (tint) } x=(x) y=(y) width=(DRAWN) height=(tall) {} }
     }
+}
+
+/// A column in words.
+fn column_words(column: &Column) -> String {
+    let time = |at| Timestamp::from_second(at).map(second).unwrap_or_default();
+    let said = column.worst.as_ref().map_or_else(|| "nothing is known of this time".to_owned(), words);
+    format!("{} to {}: {said}", time(column.from), time(column.to))
+}
+
+/// A point in words.
+fn words(point: &TimelinePoint) -> String {
+    let verdicts = Verdict::WORST_FIRST.into_iter().filter_map(|verdict| {
+        let (_, word, _) = verdict_look(verdict);
+        point.deployments.get(&verdict).map(|count| format!("{} {word}", number(*count)))
+    });
+    let mut parts: Vec<String> = verdicts.collect();
+    if parts.is_empty() {
+        parts.push("no deployment".to_owned());
+    }
+    let (lo, hi) = (number(point.converged.lo), number(point.converged.hi));
+    parts.push(format!("certain {lo}\u{2013}{hi} of {}", count(point.targets, "target")));
+    let silent = point.devices.stale + point.devices.never;
+    parts.push(format!("{} of {} not heard", number(silent), count(point.devices.total(), "device")));
+    if point.missing_reports > 0 {
+        parts.push(format!("{} missing", count(point.missing_reports, "report")));
+    }
+    parts.join("; ")
 }
 
 /// The seconds at which the columns begin, divide into quarters, and end.

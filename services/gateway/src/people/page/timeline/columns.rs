@@ -1,12 +1,10 @@
-//! Divides a time into columns, finds the worst of each, and says it in words. It draws nothing.
+//! Divides a time into columns, and finds the worst of each. It draws nothing.
 
 use std::cmp::Reverse;
 
 use muster_contract::Timestamp;
 use muster_contract::timeline::TimelinePoint;
 use muster_contract::view::Verdict;
-
-use crate::people::page::parts::{count, number, second, verdict_look};
 
 /// Columns of a chart.
 const COLUMNS: i64 = 48;
@@ -96,31 +94,4 @@ impl Column {
     pub(super) fn has(&self, verdict: Verdict) -> bool {
         self.worst.as_ref().is_some_and(|worst| worst.deployments.contains_key(&verdict))
     }
-
-    /// The column in words.
-    pub(super) fn words(&self) -> String {
-        let time = |at| Timestamp::from_second(at).map(second).unwrap_or_default();
-        let said = self.worst.as_ref().map_or_else(|| "nothing is known of this time".to_owned(), words);
-        format!("{} to {}: {said}", time(self.from), time(self.to))
-    }
-}
-
-/// A point in words.
-pub(super) fn words(point: &TimelinePoint) -> String {
-    let verdicts = Verdict::WORST_FIRST.into_iter().filter_map(|verdict| {
-        let (_, word, _) = verdict_look(verdict);
-        point.deployments.get(&verdict).map(|count| format!("{} {word}", number(*count)))
-    });
-    let mut parts: Vec<String> = verdicts.collect();
-    if parts.is_empty() {
-        parts.push("no deployment".to_owned());
-    }
-    let (lo, hi) = (number(point.converged.lo), number(point.converged.hi));
-    parts.push(format!("certain {lo}\u{2013}{hi} of {}", count(point.targets, "target")));
-    let silent = point.devices.stale + point.devices.never;
-    parts.push(format!("{} of {} not heard", number(silent), count(point.devices.total(), "device")));
-    if point.missing_reports > 0 {
-        parts.push(format!("{} missing", count(point.missing_reports, "report")));
-    }
-    parts.join("; ")
 }
