@@ -221,6 +221,8 @@ impl Exchange {
     async fn run(self, stream: TcpStream, addr: SocketAddr) {
         // Events are small and must not wait for more.
         let _ = stream.set_nodelay(true);
+        // Below TLS, which takes frames into a buffer of its own while the client reads none.
+        let stream = StallGuard::new(stream, self.limits.stall);
         let Some(acceptor) = self.tls.clone() else {
             let peer = Peer { addr, certificates: Arc::default() };
             return self.serve(stream, peer).await;
@@ -239,7 +241,7 @@ impl Exchange {
             request.extensions_mut().insert(peer.clone());
             router.call(request)
         });
-        let stream = TokioIo::new(StallGuard::new(stream, limits.stall));
+        let stream = TokioIo::new(stream);
         let Some(streams) = limits.streams else {
             return serve_http1(stream, service, limits, stop).await;
         };

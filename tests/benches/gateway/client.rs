@@ -64,6 +64,11 @@ impl Client {
         Err(io::ErrorKind::UnexpectedEof.into())
     }
 
+    /// Bytes of the last event.
+    pub(crate) const fn frame_bytes(&self) -> usize {
+        self.body.len()
+    }
+
     /// Sends a request and reads the head of its answer; its length, or `None` if it is chunked.
     async fn ask(&mut self, path: &str) -> io::Result<Option<usize>> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.addr);

@@ -1,6 +1,5 @@
 //! The hub of the bench: a server, ingest, rollup and one gateway as processes, a fleet that has reported, and 2,000 reports a second.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -11,14 +10,16 @@ use muster_simulator::http;
 use muster_simulator::hub::Hub as Asked;
 use muster_tests::bench::{processor_seconds, say};
 use muster_tests::envelope::Carry;
-use muster_tests::hostile::memory::resident_bytes;
 use muster_tests::load::{self, EVENTS_PER_SECOND, Fleet, PATIENCE, WINDOW};
-use muster_tests::server::{Server, free_port};
-use muster_tests::system::{GATEWAY, INGEST, ROLLUP, program};
+use muster_tests::server::Server;
+use muster_tests::system::{INGEST, ROLLUP, program};
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant as Due, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::process::Gateway;
+use super::slow;
 use super::streams::{self, Held, Wanted};
 
 const LOOK: Duration = Duration::from_millis(100);
@@ -27,11 +28,23 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Hub {
     bus: Bus,
     devices: usize,
-    addr: SocketAddr,
-    gateway: Child,
+    gateway: Gateway,
     _services: Vec<Child>,
-    _dir: TempDir,
+    dir: TempDir,
     server: Server,
+}
+
+/// Reports that are being sent.
+pub(crate) struct Reports {
+    stop: CancellationToken,
+    sending: JoinHandle<()>,
+}
+
+impl Reports {
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        self.sending.await.unwrap();
+    }
 }
 
 /// The first screen.
@@ -53,15 +66,13 @@ impl Hub {
         let server = Server::start();
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("rollup").display().to_string();
-        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let at = addr.to_string();
         let start = |name: &str, own: &[&str]| {
             let args =
                 [&["--nats-url", &server.url()], own].concat().into_iter().map(str::to_owned).collect();
             Child::start(Spec { name: name.to_owned(), program: program(name), args }, dir.path()).unwrap()
         };
         let services = vec![start(INGEST, &["--lease", "1h"]), start(ROLLUP, &["--data-dir", &data])];
-        let gateway = start(GATEWAY, &["--insecure-http", "--people-addr", &at]);
+        let gateway = Gateway::start(&server.url(), dir.path());
         let bus =
             Bus::connect(BusConfig::service(server.url(), "bench"), &CancellationToken::new()).await.unwrap();
         bus.converge().await.unwrap();
@@ -69,14 +80,28 @@ impl Hub {
         load::publish_desired(&bus, (0..devices).map(|at| load::desired(Fleet::Alike, at)).collect()).await;
         let first = (0..devices).map(|at| load::report(Fleet::Alike, at, 1)).collect();
         load::publish(&bus, Carry::Everything, first).await;
-        let hub = Self { bus, devices, addr, gateway, _services: services, _dir: dir, server };
+        let hub = Self { bus, devices, gateway, _services: services, dir, server };
         hub.settled().await;
         hub
     }
 
-    /// Where the gateway listens.
-    pub(crate) const fn gateway(&self) -> SocketAddr {
-        self.addr
+    /// The gateway that runs.
+    pub(crate) const fn gateway(&self) -> &Gateway {
+        &self.gateway
+    }
+
+    /// Replaces the gateway by a new one, whose memory no earlier stream has used.
+    pub(crate) async fn replace_gateway(&mut self) {
+        let new = Gateway::start(&self.server.url(), self.dir.path());
+        std::mem::replace(&mut self.gateway, new).end().await;
+        self.settled().await;
+    }
+
+    /// Begins to send reports.
+    pub(crate) fn send_reports(&self) -> Reports {
+        let stop = CancellationToken::new();
+        let sending = tokio::spawn(paced(self.bus.clone(), self.devices, stop.clone()));
+        Reports { stop, sending }
     }
 
     /// Where the server listens.
@@ -89,7 +114,7 @@ impl Hub {
         let (asked, deadline) = (Asked::new(self.bus.clone()), Instant::now() + PATIENCE);
         loop {
             let heard = asked.fleet().await.map_or(0, |view| view.tally.devices.fresh);
-            let page = http::get(self.addr, "/").await.map_or(0, |answer| answer.status);
+            let page = http::get(self.gateway.addr(), "/").await.map_or(0, |answer| answer.status);
             if heard == self.devices as u64 && page == 200 {
                 return;
             }
@@ -103,7 +128,7 @@ impl Hub {
         let mut screens = Screens { slowest: 0.0, bytes: 0 };
         for _ in 0..times {
             let begin = Instant::now();
-            let answer = http::get(self.addr, "/").await.unwrap();
+            let answer = http::get(self.gateway.addr(), "/").await.unwrap();
             assert_eq!(answer.status, 200, "{}", answer.body);
             screens.slowest = screens.slowest.max(begin.elapsed().as_secs_f64());
             screens.bytes = screens.bytes.max(answer.body.len());
@@ -111,24 +136,21 @@ impl Hub {
         screens
     }
 
-    /// Reports come while a process holds the streams; what the streams got, and what the gateway used meanwhile.
-    pub(crate) async fn under_load(&self, wanted: &Wanted) -> (Held, Used) {
-        let stop = CancellationToken::new();
-        let reporting = tokio::spawn(paced(self.bus.clone(), self.devices, stop.clone()));
-        let pid = self.gateway.pid().unwrap();
+    /// The figures of a process that holds the streams beside so many slow clients, and of the gateway meanwhile.
+    pub(crate) async fn under_load(&self, wanted: &Wanted, slow_clients: usize) -> (Held, Used) {
+        let pid = self.gateway.pid();
         let mut holder = streams::Holder::start(wanted);
         holder.wait_until_open().await;
         say("every stream is open");
         let (begin, before, from) = (Instant::now(), processor_seconds(pid), self.ledger_seq().await);
+        let _unread = slow::open(&self.gateway, slow_clients).await;
         let held = holder.result().await;
         let seconds = begin.elapsed().as_secs_f64();
         let used = Used {
             gateway_cores: (processor_seconds(pid) - before) / seconds,
-            resident_mib: resident_bytes(pid) as f64 / f64::from(1 << 20),
+            resident_mib: self.gateway.resident_bytes() as f64 / f64::from(1 << 20),
             facts_a_second: (self.ledger_seq().await - from) as f64 / seconds,
         };
-        stop.cancel();
-        reporting.await.unwrap();
         (held, used)
     }
 

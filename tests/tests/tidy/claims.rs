@@ -6,8 +6,30 @@ use super::tree::{self, Source};
 
 /// The path of the claims in the repository.
 const CLAIMS: &str = "tests/CLAIMS.md";
-/// The folder of the tests that attack the hub.
-const SECURITY: &str = "tests/tests/security/";
+/// How the paths of tests begin that attack the hub or a gateway.
+const ATTEMPTS: [&str; 6] = [
+    "tests/tests/security/",
+    "tests/tests/gateway/attempts.rs",
+    "tests/tests/gateway/grpc_attempts.rs",
+    "tests/tests/gateway/login_attempts.rs",
+    "tests/tests/gateway/refusals.rs",
+    "tests/tests/margo_api/attempts.rs",
+];
+/// The lists of attempts: each test of [`ATTEMPTS`] stands in one of them.
+const ATTEMPT_LISTS: [&str; 2] = ["Attempts", HTTP];
+/// The list of attacks over HTTP, which has at least one row for each of [`HTTP_ATTACKS`].
+const HTTP: &str = "Attacks over HTTP";
+const HTTP_ATTACKS: [&str; 9] = [
+    "CSRF",
+    "CSP",
+    "clickjacking",
+    "header injection",
+    "request smuggling",
+    "slow client",
+    "large body",
+    "path tricks",
+    "foreign digest",
+];
 /// Words in place of a test, followed by the reason: a test is still missing, or there is nothing to test.
 const NONE: [&str; 2] = ["none yet: ", "none: "];
 /// The lists whose rows somebody else has numbered, all of which are here: their headings, how a row's name begins, and
@@ -24,9 +46,11 @@ const RULES: [(&str, &str, usize); 5] = [
 const NUMBERED: [(&str, char, usize); 3] =
     [("Failures of earlier systems", 'M', 2), ("Status queries", 'Q', 1), ("Notices", 'N', 1)];
 /// The lists that grow.
-const OPEN: [&str; 5] = [
+const OPEN: [&str; 7] = [
     "Attempts",
+    HTTP,
     "Margo's device API",
+    "Applications and components",
     "People and other programs",
     "Publishing and the supply chain",
     "Failures of earlier systems",
@@ -81,6 +105,9 @@ fn wrong(claims: &str, sources: &[Source]) -> Vec<String> {
     let all: BTreeSet<&str> = sources.iter().flat_map(tests_of).collect();
     let mut wrong = wrong_rows(claims, &all);
     wrong.extend(left_out_attempts(claims, sources));
+    let attacks = rows(claims, HTTP);
+    let left_out = HTTP_ATTACKS.into_iter().filter(|attack| attacks.iter().all(|row| row.first != *attack));
+    wrong.extend(left_out.map(|attack| format!("{HTTP}: there is no row of {attack}")));
     for (heading, name, count) in RULES {
         let names = (1..=count).map(|number| format!("{name}{number}"));
         if !rows(claims, heading).iter().map(|row| row.first).eq(names) {
@@ -113,11 +140,12 @@ fn wrong_rows(claims: &str, all: &BTreeSet<&str>) -> Vec<String> {
 
 /// Attempts that are made and stand in no row.
 fn left_out_attempts(claims: &str, sources: &[Source]) -> Vec<String> {
-    let attempts = rows(claims, "Attempts");
-    let attempted: BTreeSet<&str> = attempts.iter().flat_map(|row| row.tests.iter().copied()).collect();
-    let made = sources.iter().filter(|source| source.path.starts_with(SECURITY)).flat_map(tests_of);
+    let listed = ATTEMPT_LISTS.into_iter().flat_map(|heading| rows(claims, heading));
+    let attempted: BTreeSet<&str> = listed.flat_map(|row| row.tests).collect();
+    let attacks = |source: &&Source| ATTEMPTS.iter().any(|path| source.path.starts_with(path));
+    let made = sources.iter().filter(attacks).flat_map(tests_of);
     made.filter(|test| !attempted.contains(test))
-        .map(|test| format!("{test} is no row of Attempts"))
+        .map(|test| format!("{test} is no row of Attempts or {HTTP}"))
         .collect()
 }
 
@@ -157,8 +185,10 @@ fn a_claim_without_its_test_and_a_test_without_its_claim_are_found() {
             format!("## {heading}\n\n{head}{}\n", (1..=count).map(row).collect::<String>())
         });
         format!(
-            "# A\n\n## Attempts\n\n{head}| a device | to | refused | {attempt} |\n\n{}\
+            "# A\n\n## Attempts\n\n{head}| a device | to | refused | {attempt} |\n\n\
+             ## {HTTP}\n\n{head}{}\n{}\
              ## Failures of earlier systems\n\n{head}{failure}\n",
+            HTTP_ATTACKS.map(|attack| format!("| {attack} | a page | refused | `framed` |\n")).concat(),
             rules.concat()
         )
     };
@@ -168,6 +198,7 @@ fn a_claim_without_its_test_and_a_test_without_its_claim_are_found() {
     };
     let sources = [
         source("tests/tests/security/a.rs", &["a_device_cannot"]),
+        source("tests/tests/gateway/attempts.rs", &["framed"]),
         source("shared/a/src/a.rs", &["m05_silence", "mute", "m1_one", "q07_ready"]),
         Source::new("shared/a/tests/b.rs", "//! A.\nproptest! {\n    #[test]\n    fn held(a in 0..3) {\n"),
     ];
@@ -180,6 +211,11 @@ fn a_claim_without_its_test_and_a_test_without_its_claim_are_found() {
     );
     let table = [
         (claims("`mute`", "held", m05), "a_device_cannot is no row of Attempts"),
+        (
+            claims("`a_device_cannot`", "held", m05).replace("`framed`", "`mute`"),
+            "framed is no row of Attempts",
+        ),
+        (claims("`a_device_cannot`", "held", m05).replace("| CSP |", "| CSRF |"), "no row of CSP"),
         (claims("`a_device_cannot`, `gone`", "held", m05), "there is no test gone"),
         (claims("`a_device_cannot`", "gone", m05), "POL-1: there is no test gone"),
         (claims("`a_device_cannot`", "held", ""), "m05_silence is not in the row of M05"),

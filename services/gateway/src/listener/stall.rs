@@ -82,7 +82,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ClientConfig, RootCertStore, ServerConfig};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::time::sleep;
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
 
     use super::*;
 
@@ -99,5 +105,55 @@ mod tests {
         let _peer = reader.await.unwrap();
         let refused = guard.write_all(&[7; 12]).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// The two ends of a TLS connection: the server's settings and the client's.
+    fn tls() -> (TlsAcceptor, TlsConnector) {
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let server = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![cert.der().clone()],
+                PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap(),
+            )
+            .unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.der().clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        (TlsAcceptor::from(Arc::new(server)), TlsConnector::from(Arc::new(client)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn small_frames_over_tls_do_not_keep_a_peer_that_reads_nothing() {
+        const LONGEST: Duration = Duration::from_secs(20);
+        const INTERVAL: Duration = Duration::from_secs(5);
+        let (acceptor, connector) = tls();
+        let (stream, peer) = duplex(1024);
+        let name = "localhost".try_into().unwrap();
+        let (server, client) = tokio::join!(
+            acceptor.accept(StallGuard::new(stream, LONGEST)),
+            connector.connect(name, peer)
+        );
+        let (mut server, _client) = (server.unwrap(), client.unwrap());
+        let begun = Instant::now();
+        let refused = loop {
+            let written = server.write_all(b"event: alive\ndata: {}\n\n").await;
+            if let Err(refused) = written {
+                break refused;
+            }
+            sleep(INTERVAL).await;
+        };
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+        // The transport takes some forty frames; TLS alone would take two thousand more.
+        let frames = begun.elapsed().as_secs() / INTERVAL.as_secs();
+        assert!(frames < 100, "ended after {frames} frames");
     }
 }
