@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use muster_contract::Timestamp;
+use muster_contract::evidence::{EvidenceCounts, Fidelity, Provenance};
 use muster_contract::quarantine::{HeldReport, QuarantineAnswer, RejectedReport, RejectionCode};
 use muster_contract::query::{DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublishAnswer, Query};
 use muster_contract::retry::RetrySummary;
@@ -214,6 +216,23 @@ fn a_timeline_says_since_when_it_is_known_if_that_is_later() {
 fn places_as_a_whole() {
     golden("site", &render::place::site(&example("SiteView.plant7"), &SilentSites::default(), now()));
     golden("fleet", &render::place::fleet(&example("FleetView.fleet"), now()));
+}
+
+#[test]
+fn evidence_that_is_not_every_change_is_a_table_in_every_view() {
+    let counts = EvidenceCounts::from([(Provenance::Pull, BTreeMap::from([(Fidelity::Sampled, 2)]))]);
+    let mut fleet: FleetView = example("FleetView.fleet");
+    let mut site: SiteView = example("SiteView.plant7");
+    let mut view: DeploymentView = example("DeploymentView.converged");
+    fleet.tally.evidence = counts.clone();
+    site.tally.evidence = counts.clone();
+    view.evidence = counts;
+    golden("fleet-sampled", &render::place::fleet(&fleet, now()));
+    for text in
+        [render::place::site(&site, &SilentSites::default(), now()), render::deployment::view(&view, now())]
+    {
+        assert!(text.contains("pull") && text.contains("every change sent, or no report"), "{text}");
+    }
 }
 
 #[test]

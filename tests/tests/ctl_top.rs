@@ -12,7 +12,7 @@ use muster_contract::lag::{Lagging, RollupLag};
 use muster_contract::pulse::{HubHearing, UnheardPartition};
 use muster_contract::query::{DevicesAnswer, PublisherStatus};
 use muster_contract::rollout::{Approval, TargetsAnswer};
-use muster_contract::view::{FleetView, Freshness};
+use muster_contract::view::{FleetView, Freshness, SiteView, Split};
 use muster_ctl::rollout::HeldChanges;
 use muster_ctl::top::draw::draw;
 use muster_ctl::top::fleet_screen::Round;
@@ -65,8 +65,18 @@ fn round(at: Timestamp) -> Round {
 
 fn model(round: Round) -> Model {
     let mut model = Model::new("nats://hub:4222".to_owned(), false);
+    model.apply(Update::Sites(Ok(sites()), round.at));
     model.apply(Update::Round(Box::new(round)));
     model
+}
+
+/// A site of which most devices are heard, and one that is silent.
+fn sites() -> Vec<SiteView> {
+    let heard: SiteView = example("SiteView.plant7");
+    let mut silent = heard.clone();
+    silent.site = "quarry".parse().unwrap();
+    silent.tally.devices = Split { fresh: 0, stale: 6, never: 0 };
+    vec![heard, silent]
 }
 
 fn press(model: &mut Model, keys: &str) {
@@ -114,7 +124,7 @@ fn compare(name: &str, shown: &str) {
 #[test]
 fn each_list_of_the_first_screen_fits_80x24() {
     let mut model = model(round(ago(1)));
-    for name in ["deployments", "silent", "rollouts", "incidents"] {
+    for name in ["deployments", "silent", "rollouts", "incidents", "sites"] {
         compare(name, &screen(&mut model));
         press(&mut model, "\t");
     }
@@ -177,6 +187,31 @@ fn a_deployment_whose_id_is_a_uuid_is_shown_by_its_name() {
     detail(&mut model, Content::Rollout(rollouts), ago(1));
     let shown = screen(&mut model);
     assert!(shown.contains("rollout of gateway") && !shown.contains(id.as_str()), "{shown}");
+}
+
+#[test]
+fn a_site_leads_to_its_devices_and_a_missing_list_names_its_cause() {
+    let mut known = model(round(ago(1)));
+    press(&mut known, "5");
+    assert!(screen(&mut known).contains("> quarry"), "the silent site is first");
+    press(&mut known, "j\n");
+    assert_eq!(known.wanted(), Some(Target::Site("plant7".parse().unwrap())));
+    let site = (example("SiteView.plant7"), example("DevicesAnswer.two"));
+    detail(&mut known, Content::Site(Box::new(site)), ago(1));
+    compare("site", &screen(&mut known));
+    press(&mut known, "\n");
+    assert!(matches!(known.wanted(), Some(Target::Device(_))));
+    press(&mut known, "\x1b\x1b");
+    known.apply(Update::Sites(Err("no permission".to_owned()), ago(0)));
+    let shown = screen(&mut known);
+    assert!(shown.contains("NOT CURRENT, asked for 1s ago: no permission"), "{shown}");
+    let mut unknown = Model::new("nats://hub:4222".to_owned(), false);
+    unknown.apply(Update::Round(Box::new(round(ago(1)))));
+    unknown.apply(Update::Sites(Err("no permission".to_owned()), ago(1)));
+    assert!(!screen(&mut unknown).contains("NOT CURRENT"), "other lists are as new as they look");
+    press(&mut unknown, "5");
+    let shown = screen(&mut unknown);
+    assert!(shown.contains("NOTHING IS KNOWN: no permission") && shown.contains("5 Sites ?"), "{shown}");
 }
 
 /// The rollouts of `web`; its first wave needs approval.
@@ -364,6 +399,10 @@ async fn a_terminal_follows_the_fleet_and_says_when_it_is_not_current() {
     tmux.shows(&system, &["deployment web", "> plant7/press-1", "plant8/press-2"], "").await;
     tmux.keys(&["j", "Enter"]);
     tmux.shows(&system, &["device plant8/press-2", "generation"], "").await;
+    tmux.keys(&["5"]);
+    tmux.shows(&system, &["Sites 2", "> plant7", "plant8"], "").await;
+    tmux.keys(&["Enter"]);
+    tmux.shows(&system, &["site plant7", "> plant7/press-1"], "plant8").await;
     tmux.keys(&["1"]);
     system.kill(ROLLUP).await;
     tmux.shows(&system, &["NOT CURRENT", "muster-rollup", "> web"], "").await;

@@ -16,6 +16,7 @@ pub mod defined;
 pub mod deployment;
 pub mod device;
 pub mod doubt;
+mod evidence;
 pub mod filtered;
 pub mod format;
 pub mod frame;

@@ -1,9 +1,10 @@
 //! `muster top`: the fleet on a screen that follows it, worst first; keys open the page of each row.
 //!
-//! [`poll`] asks the services, [`fleet_screen`] holds their newest answers with the time of each, [`model`] is the state of the
-//! screen and reacts to keys, [`view`] is one list or page of it, [`listing`] makes rows of answers, [`draw`] draws them. All but
-//! [`poll`], the sending of a decision and this file are pure. Every frame marks answers that may be out of date. It changes
-//! something at the hub only by a [decision] about a rollout that the person confirms.
+//! [`poll`] asks the services, [`sites`] follows the views of sites, [`fleet_screen`] holds their newest answers with the
+//! time of each, [`model`] is the state of the screen and reacts to keys, [`view`] is one list or page of it, [`listing`]
+//! makes rows of answers, [`draw`] draws them. All but [`poll`], [`sites`], the sending of a decision and this file are pure.
+//! Every frame marks answers that may be out of date. It changes something at the hub only by a [decision] about a rollout
+//! that the person confirms.
 
 pub mod decision;
 pub mod draw;
@@ -11,6 +12,7 @@ pub mod fleet_screen;
 pub mod listing;
 pub mod model;
 mod poll;
+mod sites;
 mod spans;
 pub mod view;
 
@@ -56,6 +58,7 @@ pub async fn run(session: &mut Session<'_>) -> Result<(), CtlError> {
     let wanted = watch::Sender::new(None);
     let mut tasks = JoinSet::new();
     tasks.spawn(poll::rounds(session.hub.clone(), session.clock.clone(), sender.clone()));
+    tasks.spawn(sites::follow(session.hub.clone(), session.clock.clone(), sender.clone()));
     tasks.spawn(poll::details(
         session.hub.clone(),
         session.clock.clone(),

@@ -55,13 +55,18 @@ pub enum Fidelity {
     Sampled,
 }
 
-/// `3 sampled by pull, 2 snapshot by push`; none if every device sends every change.
-pub fn format(counts: &EvidenceCounts) -> Option<String> {
-    let pairs =
-        counts.iter().flat_map(|(origin, by_fidelity)| by_fidelity.iter().map(move |one| (origin, one)));
-    let words = pairs
-        .map(|(origin, (fidelity, count))| format!("{count} {} by {}", fidelity.as_str(), origin.as_str()));
-    Some(words.collect::<Vec<_>>().join(", ")).filter(|words| !words.is_empty())
+/// Each counted origin with its targets by fidelity, in the order of [`Fidelity::ALL`]; none if every device sends every change.
+pub fn by_origin(counts: &EvidenceCounts) -> impl Iterator<Item = (Provenance, [u64; 3])> {
+    let rows = counts.iter().map(|(origin, row)| {
+        (*origin, Fidelity::ALL.map(|fidelity| row.get(&fidelity).copied().unwrap_or_default()))
+    });
+    rows.filter(|(_, row)| row.iter().any(|count| *count > 0))
+}
+
+/// The targets that are left out of the counts.
+pub fn left_out(counts: &EvidenceCounts, targets: u64) -> u64 {
+    let counted: u64 = by_origin(counts).flat_map(|(_, row)| row).sum();
+    targets.saturating_sub(counted)
 }
 
 impl Provenance {
@@ -101,5 +106,26 @@ impl Fidelity {
             Self::Snapshot => "snapshot",
             Self::Sampled => "sampled",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counts_of_origins_and_the_targets_left_out_add_up() {
+        let counts = EvidenceCounts::from([
+            (Provenance::Push, BTreeMap::from([(Fidelity::Snapshot, 2)])),
+            (Provenance::Pull, BTreeMap::from([(Fidelity::Sampled, 3), (Fidelity::Event, 1)])),
+            (Provenance::Metrics, BTreeMap::new()),
+        ]);
+        let rows: Vec<_> = by_origin(&counts).collect();
+        assert_eq!(rows, [(Provenance::Push, [0, 2, 0]), (Provenance::Pull, [1, 0, 3])]);
+        assert_eq!(left_out(&counts, 10), 4);
+        assert_eq!(
+            (by_origin(&EvidenceCounts::new()).count(), left_out(&EvidenceCounts::new(), 10)),
+            (0, 10)
+        );
     }
 }

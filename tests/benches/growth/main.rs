@@ -152,6 +152,7 @@ fn restart(fleet: &Fleet) -> f64 {
         fleet_digest: digest,
         records: fleet.records().collect(),
         hearing: fleet.hearing_state().clone(),
+        timeline: (0, Vec::new()),
     };
     store.save(&changes).unwrap();
     drop((store, changes));

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
-use muster_contract::evidence::EvidenceCounts;
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, Query};
 use muster_contract::status::TargetStatus;
@@ -11,6 +10,7 @@ use muster_contract::view::{Bounds, DeploymentView, ErrorCount, Retried, Split};
 
 use super::colour::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::doubt::{by_freshness, dark_deployments, footer, watermark};
+use super::evidence;
 use super::format::{age, as_of, clean, counts, excerpt, freshness_since, percent, plural, span, states};
 use super::frame::Frame;
 use super::legend;
@@ -146,6 +146,7 @@ fn view_and_silence(view: &DeploymentView, silent: &str, frame: Frame) -> String
     if view.targets > 0 {
         let _ = write!(text, "\n{}", standings(view).within(frame.width));
     }
+    text += &evidence::table(&view.evidence, view.targets, frame.width);
     if !silent.is_empty() {
         let _ = write!(text, "\n{silent}");
     }
@@ -190,7 +191,6 @@ fn facts(view: &DeploymentView, now: Timestamp) -> String {
         lines.push(("leaving", format!("{} still {have} it", plural(view.leaving, "device"))));
     }
     lines.extend(retried(view.retried, view.targets).map(|words| ("retried", words)));
-    lines.extend(evidence(&view.evidence, view.targets).map(|words| ("evidence", words)));
     if !view.message.is_empty() {
         lines.push(("because", clean(&view.message)));
     }
@@ -209,12 +209,6 @@ pub(super) fn retried(retried: Retried, targets: u64) -> Option<String> {
         styled(UNSURE, &format!("{} of {}, {attempts}", retried.targets, plural(targets, "target")))
     };
     (!retried.is_nothing()).then(words)
-}
-
-/// `3 sampled by pull, of 120 targets`; none if every device sends every change.
-pub(super) fn evidence(counts: &EvidenceCounts, targets: u64) -> Option<String> {
-    let words = muster_contract::evidence::format(counts)?;
-    Some(styled(UNSURE, &format!("{words}, of {}", plural(targets, "target"))))
 }
 
 /// How many targets are silent, and where to look which ones and for how long: a view does not say, because its cost would grow

@@ -11,8 +11,9 @@ use muster_contract::status::{
 use serde::{Deserialize, Serialize};
 
 use super::colour::{self, BAD, BOLD, DIM, MOVING, PLAIN, UNSURE, WELL, styled};
-use super::deployment::{because, evidence, retried};
+use super::deployment::{because, retried};
 use super::doubt::by_freshness;
+use super::evidence;
 use super::format::{age, as_of, clean, counts, freshness, freshness_since, plural};
 use super::frame::Frame;
 use super::legend;
@@ -56,6 +57,7 @@ pub fn status(answer: &StatusAnswer, args: &StatusArgs, frame: impl Into<Frame>)
         return text;
     }
     text += &facts(rollup, frame);
+    text += &evidence::table(&rollup.evidence, rollup.targets, frame.width);
     if answer.apps.len() > 1 {
         let _ = write!(text, "\n{}", apps(answer, frame));
     }
@@ -104,7 +106,6 @@ fn facts(rollup: &Rollup, frame: Frame) -> String {
         lines.push(("because", clean(message)));
     }
     lines.extend(retried(rollup.retried, rollup.targets).map(|words| ("retried", words)));
-    lines.extend(evidence(&rollup.evidence, rollup.targets).map(|words| ("evidence", words)));
     lines.extend(rollup.changed_at.map(|at| ("changed", age(frame.now, at))));
     lines.extend(rollup.last_heard_at.map(|at| ("last heard", age(frame.now, at))));
     lines.iter().fold(String::new(), |mut text, (name, value)| {

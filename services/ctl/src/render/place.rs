@@ -8,8 +8,9 @@ use muster_contract::silence::SilentSites;
 use muster_contract::view::{FleetView, SiteView, Split, Tally};
 
 use super::colour::{self, BAD, BOLD, UNSURE, styled};
-use super::deployment::{evidence, retried};
+use super::deployment::retried;
 use super::doubt::watermark;
+use super::evidence;
 use super::format::{age, as_of, clean, counts, plural};
 use super::silence;
 
@@ -46,7 +47,6 @@ fn tally(tally: &Tally, now: Timestamp) -> String {
         lines.push(("leaving", tally.leaving.to_string()));
     }
     lines.extend(retried(tally.retried, tally.targets).map(|words| ("retried", words)));
-    lines.extend(evidence(&tally.evidence, tally.targets).map(|words| ("evidence", words)));
     if !tally.message.is_empty() {
         lines.push(("because", clean(&tally.message)));
     }
@@ -56,6 +56,7 @@ fn tally(tally: &Tally, now: Timestamp) -> String {
     for (name, value) in lines {
         let _ = writeln!(text, "{name:<13}{value}");
     }
+    text += &evidence::table(&tally.evidence, tally.targets, None);
     let _ = writeln!(text, "\n{}.", as_of(tally.as_of, now));
     text
 }

@@ -37,7 +37,7 @@ const KEYS: [(&str, &str); 11] = [
     ("w", "why a deployment has its verdict, fact by fact"),
     ("a, x, p", "on the page of a rollout: approve, reject, pause or resume"),
     ("Esc", "show all rows again, or go back"),
-    ("Tab, 1 2 3 4", "the next list, or that one"),
+    ("Tab, 1 2 3 4 5", "the next list, or that one"),
     ("/", "only rows with these words; Esc shows all"),
     ("?", "these keys"),
     ("q, Ctrl-C", "end"),
@@ -63,7 +63,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
             .map(|line| spans::line(&line, model.has_colour)),
     );
     lines.extend(summary(model, now).iter().map(|line| shown(line, model, width)));
-    lines.push(tabs(model, now));
+    lines.push(tabs(model, width, now));
     let body = if model.is_help {
         help()
     } else {
@@ -218,8 +218,9 @@ fn devices(fleet: &FleetView, now: Timestamp) -> String {
     words + &heard.map_or_else(String::new, |at| format!("; last heard {}", age(now, at)))
 }
 
-/// The lists with their sizes; `?` if the size is unknown, `old` if it may be out of date.
-fn tabs(model: &Model, now: Timestamp) -> Line<'static> {
+/// The lists with their sizes; `?` if the size is unknown, `old` if it may be out of date. A list without room is left out,
+/// so that no size is cut to a smaller one; the current one never is.
+fn tabs(model: &Model, width: usize, now: Timestamp) -> Line<'static> {
     let fleet_screen = &model.fleet_screen;
     let silent = fleet_screen.fleet.get().map(|fleet| fleet.tally.devices.stale + fleet.tally.devices.never);
     let size = |size: Option<u64>, staleness: Option<Staleness>| match (size, staleness) {
@@ -242,19 +243,32 @@ fn tabs(model: &Model, now: Timestamp) -> Line<'static> {
             fleet_screen.incidents.get().map(|found| count(found.len())),
             fleet_screen.incidents.staleness(now),
         ),
+        size(fleet_screen.sites.get().map(|sites| count(sites.len())), fleet_screen.sites.staleness(now)),
     ];
-    let mut spans = Vec::new();
-    for (at, (tab, size)) in Tab::ALL.into_iter().zip(sizes).enumerate() {
-        let words = format!("{} {} {size}", at + 1, tab.title());
-        let is_current = tab == model.tab;
-        let (words, modifier) = if is_current {
-            (format!("[{words}]"), Modifier::BOLD)
-        } else {
-            (format!(" {words} "), Modifier::empty())
-        };
-        spans.push(Span::styled(words, Style::new().add_modifier(modifier)));
+    let tabs: Vec<_> = Tab::ALL
+        .into_iter()
+        .zip(sizes)
+        .map(|(tab, size)| {
+            let words = format!("{} {} {size}", tab as usize + 1, tab.title());
+            if tab == model.tab {
+                (format!("[{words}]"), Modifier::BOLD)
+            } else {
+                (format!(" {words} "), Modifier::empty())
+            }
+        })
+        .collect();
+    let mut room = width.saturating_sub(tabs[model.tab as usize].0.width());
+    let mut line = Line::default();
+    for (at, (words, modifier)) in tabs.into_iter().enumerate() {
+        if at != model.tab as usize {
+            if words.width() > room {
+                continue;
+            }
+            room -= words.width();
+        }
+        line.push_span(Span::styled(words, Style::new().add_modifier(modifier)));
     }
-    Line::from(spans)
+    line
 }
 
 /// Lines above the rows, and the rows that fit.

@@ -6,7 +6,7 @@ use muster_contract::Timestamp;
 use muster_contract::incident::HubIncident;
 use muster_contract::lag::RollupLag;
 use muster_contract::query::{DeploymentsAnswer, DevicesAnswer};
-use muster_contract::view::FleetView;
+use muster_contract::view::{FleetView, SiteView};
 
 use crate::names::ShownNames;
 use crate::rollout::HeldChanges;
@@ -107,6 +107,8 @@ pub struct FleetScreen {
     pub rollouts: Part<HeldChanges>,
     /// Incidents of the hub.
     pub incidents: Part<Vec<HubIncident>>,
+    /// All sites.
+    pub sites: Part<Vec<SiteView>>,
     /// The query service's lag behind LEDGER.
     pub lag: Option<RollupLag>,
     /// The connection was lost at this time.

@@ -3,6 +3,7 @@
 //! A missing answer gives no rows and always the cause, so that it differs from an empty list.
 
 mod page;
+mod sites;
 
 use std::cmp::Reverse;
 
@@ -68,6 +69,7 @@ impl Listing {
                 Tab::Incidents => {
                     known(&fleet_screen.incidents, now, |found| incidents(found, &filter, width, now))
                 }
+                Tab::Sites => known(&fleet_screen.sites, now, |all| sites::list(all, &filter, width, now)),
             },
         }
     }

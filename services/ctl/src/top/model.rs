@@ -3,6 +3,7 @@
 //!
 //! A selected row stays selected when its list changes its order.
 
+use muster_contract::view::SiteView;
 use muster_contract::{DeploymentId, Timestamp};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -32,6 +33,8 @@ pub struct Detail {
 pub enum Update {
     /// About the first screen.
     Round(Box<Round>),
+    /// The views of all sites, or why there are none, as of a time.
+    Sites(Result<Vec<SiteView>, String>, Timestamp),
     /// About the open page.
     Detail(Box<Detail>),
     /// The words about a decision that was sent.
@@ -110,6 +113,7 @@ impl Model {
     pub fn apply(&mut self, update: Update) {
         match update {
             Update::Round(round) => self.fleet_screen.apply(*round),
+            Update::Sites(sites, at) => self.fleet_screen.sites.record(sites, at),
             Update::Outcome(words) => (self.outcome, self.is_deciding) = (Some(words), false),
             Update::Detail(detail) => {
                 let Detail { target, content, at } = *detail;
@@ -186,7 +190,7 @@ impl Model {
             KeyCode::Tab => self.show_tab((self.tab as usize + 1) % Tab::ALL.len()),
             KeyCode::BackTab => self.show_tab((self.tab as usize + Tab::ALL.len() - 1) % Tab::ALL.len()),
             KeyCode::Char(key) if decision::KEYS.contains(&key) => self.ask(key, now),
-            KeyCode::Char(digit @ '1'..='4') => self.show_tab(digit as usize - '1' as usize),
+            KeyCode::Char(digit @ '1'..='5') => self.show_tab(digit as usize - '1' as usize),
             code => self.scroll(code, now),
         }
     }

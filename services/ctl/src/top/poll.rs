@@ -20,7 +20,7 @@ use crate::ask::{AskError, Hub, understood};
 use crate::rollout::{held_changes, rollouts_at};
 
 /// Time between an answer and the next question.
-const ASK_EVERY: Duration = Duration::from_secs(2);
+pub(super) const ASK_EVERY: Duration = Duration::from_secs(2);
 
 /// Polls for the first screen until the screen is gone.
 pub(super) async fn rounds(hub: Hub, clock: Arc<dyn Clock>, updates: mpsc::Sender<Update>) {
@@ -116,6 +116,11 @@ async fn content(hub: &Hub, target: &Target, clock: &dyn Clock) -> Result<Conten
                 ..Query::default()
             };
             Content::Device(Box::new(understood(&hub.query("device", &query).await?)?))
+        }
+        Target::Site(site) => {
+            let query = Query { site: site.clone().into(), limit: Some(PAGE_MAX), ..Query::default() };
+            let (view, devices) = tokio::try_join!(hub.query("site", &query), hub.query("devices", &query))?;
+            Content::Site(Box::new((understood(&view)?, understood(&devices)?)))
         }
         Target::Rollout(id) => Content::Rollout(rollouts_at(hub, id, clock.now()).await?),
         // The first screen has it already.

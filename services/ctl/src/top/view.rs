@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use muster_contract::query::{DeploymentAnswer, DeviceAnswer};
+use muster_contract::query::{DeploymentAnswer, DeviceAnswer, DevicesAnswer};
 use muster_contract::status::StatusAnswer;
+use muster_contract::view::SiteView;
 use muster_contract::why::WhyAnswer;
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_domain::rollout::RolloutProgress;
 
 use super::fleet_screen::Part;
@@ -21,11 +22,14 @@ pub enum Tab {
     Rollouts,
     /// Incidents of the hub.
     Incidents,
+    /// Sites, silent and worst first.
+    Sites,
 }
 
 impl Tab {
     /// All of them, in the order of their keys.
-    pub const ALL: [Self; 4] = [Self::Deployments, Self::Silent, Self::Rollouts, Self::Incidents];
+    pub const ALL: [Self; 5] =
+        [Self::Deployments, Self::Silent, Self::Rollouts, Self::Incidents, Self::Sites];
 
     /// The title.
     pub const fn title(self) -> &'static str {
@@ -34,6 +38,7 @@ impl Tab {
             Self::Silent => "Silent",
             Self::Rollouts => "Rollouts",
             Self::Incidents => "Incidents",
+            Self::Sites => "Sites",
         }
     }
 }
@@ -47,6 +52,8 @@ pub enum Target {
     Why(DeploymentId),
     /// A device.
     Device(DeviceKey),
+    /// A site with its devices.
+    Site(SiteId),
     /// The rollouts of a deployment.
     Rollout(DeploymentId),
     /// An incident of the hub, by its sequence in LEDGER.
@@ -59,6 +66,7 @@ impl fmt::Display for Target {
             Self::Deployment(id) => write!(f, "deployment {id}"),
             Self::Why(id) => write!(f, "why {id}"),
             Self::Device(key) => write!(f, "device {key}"),
+            Self::Site(site) => write!(f, "site {site}"),
             Self::Rollout(id) => write!(f, "rollout of {id}"),
             Self::Incident(seq) => write!(f, "incident, ledger {seq}"),
         }
@@ -74,6 +82,8 @@ pub enum Content {
     Why(Box<WhyAnswer>),
     /// A device.
     Device(Box<DeviceAnswer>),
+    /// A site with its devices.
+    Site(Box<(SiteView, DevicesAnswer)>),
     /// The rollouts of a deployment.
     Rollout(Vec<RolloutProgress>),
 }

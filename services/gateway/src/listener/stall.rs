@@ -138,10 +138,8 @@ mod tests {
         let (acceptor, connector) = tls();
         let (stream, peer) = duplex(1024);
         let name = "localhost".try_into().unwrap();
-        let (server, client) = tokio::join!(
-            acceptor.accept(StallGuard::new(stream, LONGEST)),
-            connector.connect(name, peer)
-        );
+        let (server, client) =
+            tokio::join!(acceptor.accept(StallGuard::new(stream, LONGEST)), connector.connect(name, peer));
         let (mut server, _client) = (server.unwrap(), client.unwrap());
         let begun = Instant::now();
         let refused = loop {

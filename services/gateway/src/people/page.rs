@@ -10,6 +10,7 @@ mod command;
 mod deployment;
 mod deployment_devices;
 mod device;
+mod evidence;
 mod frame;
 mod moment;
 mod overview;

@@ -119,7 +119,7 @@ fn a_saved_timeline_is_restored_and_a_series_that_is_gone_is_not() {
     drop(store);
     (store, _) = Store::open(directory.path()).unwrap();
     store.save(&Changes { timeline: (up_to, series), ..changes(&fleet(3), false, 0) }).unwrap();
-    let gone = Changes { timeline: (up_to, vec![(web.clone(), Vec::new())]), ..changes(&fleet(4), false, 3) };
+    let gone = Changes { timeline: (up_to, vec![(web, Vec::new())]), ..changes(&fleet(4), false, 3) };
     let answers = |store: Store| {
         drop(store);
         let StoredSnapshot::Snapshot { fleet, timeline, .. } = Store::open(directory.path()).unwrap().1

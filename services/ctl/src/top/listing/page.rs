@@ -5,7 +5,7 @@ use muster_contract::incident::HubIncident;
 use muster_contract::query::DeploymentAnswer;
 use muster_contract::status::{StatusAnswer, TargetStatus};
 
-use super::{Listing, is_found, known};
+use super::{Listing, is_found, known, sites};
 use crate::names::ShownNames;
 use crate::render;
 use crate::render::colour::{self, BAD, BOLD, UNSURE, styled};
@@ -41,6 +41,7 @@ pub(super) fn page(
             shown.deployments.iter_mut().for_each(|line| names.rename(&mut line.deployment));
             Listing::text(&(hub + &render::device::one(&shown, frame)), filter)
         }
+        Content::Site(answer) => sites::page(&answer.0, &answer.1, filter, width, now),
         Content::Rollout(rollouts) if rollouts.is_empty() => {
             Listing::text("No rollout governs the deployment any more.", filter)
         }

@@ -13,10 +13,11 @@ use muster_contract::why::{Because, RefusedTargets, WhyAnswer};
 use muster_contract::{DeploymentId, Timestamp};
 use serde_json::{Map, Value, json};
 
+use super::evidence;
 use super::frame::{Frame, ProblemPage, present_views};
 use super::parts::{
-    ago, argument, bar, cli, codes_left_out, count, encoded, evidence, legend, none, number, panel, second,
-    sentence, short, standing, under_name, verdict,
+    ago, argument, bar, cli, codes_left_out, count, encoded, legend, none, number, panel, second, sentence,
+    short, standing, under_name, verdict,
 };
 use super::rollout::{deployment, names};
 use super::side::{self, Part, within};
@@ -128,10 +129,10 @@ fn truth(view: &DeploymentView, timeline: &Part<TimelineAnswer>, now: Timestamp)
                 @if view.overdue > 0 { "; " (number(view.overdue)) " overdue" }
                 ". "
                 @if missing > 0 { a href={ "/deployments/" (encoded(id.as_str())) "/why" } { (count(missing, "report")) " missing" } "." } @else { "Every report is in." }
-                (evidence(&view.evidence))
             }
             (bar(&view.counts, "all"))
             (legend(&view.counts, Some(&devices)))
+            (evidence::panel(&view.evidence, view.targets))
             div.meta {
                 span { "as of ledger " span.num { (number(view.as_of.ledger_seq)) } ", " (second(view.as_of.at)) }
                 span { "digest " code #digest title=(view.digest) data-digest=(view.digest) { (short(&view.digest.to_string())) } }

@@ -15,10 +15,11 @@ use muster_contract::timeline::TimelineAnswer;
 use muster_contract::view::{DeploymentView, FleetView, SiteView, Verdict};
 use serde_json::{Map, Value, json};
 
+use super::evidence;
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    ago, argument, bar, cli, codes_left_out, count, deployment, encoded, evidence, freshness, installed,
-    legend, none, number, panel, second, short, split, verdict,
+    ago, argument, bar, cli, codes_left_out, count, deployment, encoded, freshness, installed, legend, none,
+    number, panel, second, short, split, verdict,
 };
 use super::rollout;
 use super::side::{self, Part, Side, within};
@@ -184,12 +185,12 @@ impl Screen<'_> {
                     "Devices: " (split(tally.devices, "/devices")) ". "
                     @if missing > 0 { (count(missing, "report")) " missing." }
                     @else { "Every report is in." }
-                    (evidence(&tally.evidence))
                 }
                 @if !tally.hub.is_whole() {
                     p.dark { "The hub does not listen to " (count(tally.hub.unheard.len() as u64 + tally.hub.omitted, "partition"))
                         " of devices: their devices count as stale." }
                 }
+                (evidence::panel(&tally.evidence, tally.targets))
                 div.meta {
                     span { "as of ledger " span.num #ledger-seq { (number(tally.as_of.ledger_seq)) } ", " (second(tally.as_of.at)) }
                     span { "digest " code #digest title=(tally.digest) data-digest=(tally.digest) { (short(&tally.digest.to_string())) } }

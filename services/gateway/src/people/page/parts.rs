@@ -2,7 +2,6 @@
 //! colour; hatched is not heard, hollow was never heard.
 
 use maud::{Markup, html};
-use muster_contract::evidence::{self, EvidenceCounts};
 use muster_contract::view::{Bounds, Counts, Freshness, Split, Standing, Verdict};
 use muster_contract::{DeploymentId, Timestamp};
 
@@ -27,11 +26,6 @@ const STANDINGS: [Standing; 8] = [
 
 /// The order of freshness in bars and legends.
 pub(super) const HEARD: [Freshness; 3] = [Freshness::Fresh, Freshness::Stale, Freshness::Never];
-
-/// The targets whose devices do not send every change.
-pub(super) fn evidence(counts: &EvidenceCounts) -> Markup {
-    html! { @if let Some(words) = evidence::format(counts) { " Not every change is reported: " (words) "." } }
-}
 
 /// The word of a freshness.
 pub(super) const fn freshness_word(freshness: Freshness) -> &'static str {

@@ -10,10 +10,11 @@ use muster_contract::query::{DeploymentsAnswer, PAGE_MAX};
 use muster_contract::view::{SiteView, Verdict};
 use serde_json::{Value, json};
 
+use super::evidence;
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    ago, bar, cli, count, deployment, encoded, evidence, installed, legend, none, number, panel, second,
-    sentence, short, split, verdict,
+    ago, bar, cli, count, deployment, encoded, installed, legend, none, number, panel, second, sentence,
+    short, split, verdict,
 };
 use super::rollout::names;
 use crate::people::People;
@@ -62,10 +63,10 @@ fn truth(site: &SiteView, silence: Option<Timestamp>, now: Timestamp) -> Markup 
                 @if tally.message.is_empty() { "No deployment should run here" } @else { (sentence(&tally.message)) } ". Devices: "
                 (split(tally.devices, &devices)) ". "
                 @if tally.complete.missing_reports > 0 { (count(tally.complete.missing_reports, "report")) " missing." } @else { "Every report is in." }
-                (evidence(&tally.evidence))
             }
             (bar(&tally.counts, "all"))
             (legend(&tally.counts, None))
+            (evidence::panel(&tally.evidence, tally.targets))
             div.meta {
                 span { "as of ledger " (number(tally.as_of.ledger_seq)) ", " (second(tally.as_of.at)) }
                 span { "digest " code #digest title=(tally.digest) data-digest=(tally.digest) { (short(&tally.digest.to_string())) } }
