@@ -5,7 +5,7 @@
 //! repaired or trusted. Failures that reading again cannot fix (no right to write, no space, another process)
 //! are errors that say what to do.
 
-mod timeline;
+mod error;
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,9 +19,11 @@ use muster_contract::timeline::TimelinePoint;
 use muster_contract::view::AsOf;
 use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::fold::{DeviceRecord, Fleet, HearingState, Timeline};
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
+pub use self::error::{Damage, StoreError};
+pub(crate) use self::error::{is_damage, write_error};
 use crate::restore;
 
 /// Name of the file in the data directory.
@@ -51,6 +53,11 @@ const TABLES: &str = "
         hearing TEXT NOT NULL
     );
     CREATE TABLE device (key TEXT PRIMARY KEY, record TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID;
+";
+
+/// Added to a file that was written before there were timelines.
+const TIMELINE_TABLE: &str = "
+    CREATE TABLE IF NOT EXISTS timeline (series TEXT PRIMARY KEY, points TEXT NOT NULL) WITHOUT ROWID;
 ";
 
 /// Distinguishes our files from others, and their versions.
@@ -107,84 +114,6 @@ pub struct Changes {
     pub timeline: (i64, Vec<(ViewKey, Vec<TimelinePoint>)>),
     /// Devices that changed, as they are there.
     pub records: Vec<DeviceRecord>,
-}
-
-/// Why a snapshot does not hold.
-#[derive(Debug, thiserror::Error)]
-pub enum Damage {
-    /// The file is not a database, or not one of ours.
-    #[error("it is not a snapshot of muster-rollup")]
-    Stranger,
-    /// It was written by another version.
-    #[error("it has format {found}, this muster-rollup reads format {read}")]
-    Format {
-        /// The format it has.
-        found: i64,
-        /// The format that is read.
-        read: i64,
-    },
-    /// SQLite cannot read it.
-    #[error("it cannot be read")]
-    Unreadable(#[source] rusqlite::Error),
-    /// A record was altered.
-    #[error("its record of {key} is damaged")]
-    Record {
-        /// The device.
-        key: String,
-    },
-    /// Its records do not give the view that was true when it was written.
-    #[error("its records do not match their digest")]
-    Counts,
-    /// The snapshot belongs to another LEDGER.
-    #[error("it is of a LEDGER created at {of}, this one was created at {now}")]
-    OtherLedger {
-        /// When its LEDGER was created.
-        of: Timestamp,
-        /// When this LEDGER was created.
-        now: Timestamp,
-    },
-}
-
-/// Why the data directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The directory cannot be made or written.
-    #[error(
-        "{path} must be a directory this user may write to: make it so, or choose another with --data-dir"
-    )]
-    Directory {
-        /// The directory, or a file in it.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// Another process has the snapshot open.
-    #[error("{path} is in use: another muster-rollup runs on it; give each its own --data-dir")]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The disk is full.
-    #[error("no space left for {path}: free some, or choose another place with --data-dir")]
-    Full {
-        /// The file.
-        path: PathBuf,
-        /// SQLite's error.
-        #[source]
-        source: rusqlite::Error,
-    },
-    /// The file cannot be written.
-    #[error(
-        "cannot write {path}: see that this user may write it and its directory, and that the disk is healthy"
-    )]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// SQLite's error.
-        #[source]
-        source: rusqlite::Error,
-    },
 }
 
 impl Store {
@@ -275,7 +204,7 @@ impl Store {
         let connection = connect(&path).and_then(|connection| {
             KIND.mark(&connection)?;
             connection.execute_batch(TABLES)?;
-            connection.execute_batch(timeline::TABLE)?;
+            connection.execute_batch(TIMELINE_TABLE)?;
             Ok(connection)
         });
         match connection {
@@ -288,7 +217,7 @@ impl Store {
     fn open_existing(path: &Path) -> Result<Result<(Self, StoredSnapshot), Damage>, StoreError> {
         let opened = connect(path).map_err(Damage::Unreadable).and_then(|connection| {
             KIND.check(&connection)?;
-            connection.execute_batch(timeline::TABLE).map_err(Damage::Unreadable)?;
+            connection.execute_batch(TIMELINE_TABLE).map_err(Damage::Unreadable)?;
             let found = load(&connection)?;
             Ok((Self { connection, path: path.to_owned() }, found))
         });
@@ -383,7 +312,7 @@ fn load(connection: &Connection) -> Result<StoredSnapshot, Damage> {
     if fleet.fleet_view().tally.digest != digest {
         return Err(Damage::Counts);
     }
-    let timeline = timeline::load(connection)?;
+    let timeline = load_timeline(connection)?;
     Ok(StoredSnapshot::Snapshot { created_at, fleet: Box::new(fleet), timeline })
 }
 
@@ -406,6 +335,41 @@ fn load_hearing(connection: &Connection) -> Result<HearingState, Damage> {
         .query_row("SELECT hearing FROM snapshot", (), |row| row.get(0))
         .map_err(Damage::Unreadable)?;
     serde_json::from_str(&text).map_err(|_| Damage::Counts)
+}
+
+/// A series that cannot be read is left out: it is shown, and nothing is derived from it.
+fn load_timeline(connection: &Connection) -> Result<Timeline, Damage> {
+    let mut statement =
+        connection.prepare("SELECT series, points FROM timeline").map_err(Damage::Unreadable)?;
+    let rows =
+        statement.query_map((), |row| <(String, String)>::try_from(row)).map_err(Damage::Unreadable)?;
+    let rows: Vec<(String, String)> = rows.collect::<Result<_, _>>().map_err(Damage::Unreadable)?;
+    let series = rows.into_iter().filter_map(|(series, points)| {
+        let read = ViewKey::parse(&series).zip(serde_json::from_str(&points).ok());
+        if read.is_none() {
+            tracing::warn!(series, "cannot read a series of the timeline; it begins anew");
+        }
+        read
+    });
+    Ok(Timeline::restore(series))
+}
+
+/// Replaces the series that have changed, and removes the empty ones.
+fn write_timeline(
+    transaction: &Transaction<'_>,
+    series: &[(ViewKey, Vec<TimelinePoint>)],
+) -> rusqlite::Result<()> {
+    let mut replace =
+        transaction.prepare_cached("INSERT OR REPLACE INTO timeline (series, points) VALUES (?1, ?2)")?;
+    let mut remove = transaction.prepare_cached("DELETE FROM timeline WHERE series = ?1")?;
+    for (key, points) in series {
+        if points.is_empty() {
+            remove.execute([key.to_string()])?;
+        } else {
+            replace.execute(params![key.to_string(), as_text(points)?])?;
+        }
+    }
+    Ok(())
 }
 
 fn load_fleet(connection: &Connection, as_of: AsOf, hearing: HearingState) -> Result<Fleet, Damage> {
@@ -433,7 +397,7 @@ fn write(transaction: &Transaction<'_>, changes: &Changes) -> rusqlite::Result<(
     if changes.afresh {
         transaction.execute_batch("DELETE FROM device; DELETE FROM timeline;")?;
     }
-    timeline::write(transaction, &changes.timeline.1)?;
+    write_timeline(transaction, &changes.timeline.1)?;
     let mut device = transaction
         .prepare_cached("INSERT OR REPLACE INTO device (key, record, mark) VALUES (?1, ?2, ?3)")?;
     for record in &changes.records {
@@ -470,30 +434,6 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
-}
-
-/// Whether an error is about what the file holds, and not about reaching it.
-pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
-    let out_of_reach = [
-        ErrorCode::CannotOpen,
-        ErrorCode::ReadOnly,
-        ErrorCode::PermissionDenied,
-        ErrorCode::DatabaseBusy,
-        ErrorCode::DatabaseLocked,
-        ErrorCode::DiskFull,
-        ErrorCode::SystemIoFailure,
-        ErrorCode::OutOfMemory,
-    ];
-    error.sqlite_error_code().is_none_or(|code| !out_of_reach.contains(&code))
-}
-
-pub(crate) fn write_error(path: &Path, source: rusqlite::Error) -> StoreError {
-    let path = path.to_owned();
-    match source.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse { path },
-        Some(ErrorCode::DiskFull) => StoreError::Full { path, source },
-        _ => StoreError::Write { path, source },
-    }
 }
 
 #[cfg(test)]
