@@ -98,7 +98,7 @@ function focusFinder(main) {
 function renew(page, main) {
   const old = document.querySelector("main");
   const find = focusFinder(old);
-  // What a reader has opened stays open.
+  // Details that a reader has opened stay open.
   for (const details of main.querySelectorAll("details[id]")) {
     const shown = byId(details.id);
     if (shown) details.open = shown.open;
@@ -117,7 +117,7 @@ async function reload() {
   isDue = false;
   loadedAt = Date.now();
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
+    const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store", signal: AbortSignal.timeout(SILENCE_MS) });
     // The session is over: the login page takes the place of this one.
     if (answer.redirected) { location.reload(); return; }
     setClock(answer);
@@ -134,7 +134,7 @@ async function reload() {
       heard();
     }
   } catch (_) {
-    failure = "the gateway cannot be reached";
+    failure = "the gateway does not answer";
     isDue = true;
   }
   isLoading = false;
@@ -179,7 +179,10 @@ if (stream) {
     if (source) source.close();
     source = null;
     if (document.hidden) return;
+    // The content is as old as the last look at the page.
+    isHeard = false;
     heardAt = Date.now();
+    say(byId("state"), "loading");
     follow();
     due();
   });

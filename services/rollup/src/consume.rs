@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_bus::{Bus, Delivery, IncidentReporter, ReadError, Replay, Start};
+use muster_bus::{Bus, Delivery, IncidentReporter, ReadError, Replay, Start, StreamState};
+use muster_contract::Timestamp;
 use muster_contract::checked::Checked;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, stream};
@@ -16,6 +17,7 @@ use muster_service::retry::{RetryPolicy, retry_transient};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::history::base::WINDOW_WHOLE;
 use crate::history::tail::{self, BATCH_MAX, Read};
 use crate::ledger::{ledger_state, replaced};
 use crate::metrics::{FactOutcome, Metrics};
@@ -186,6 +188,7 @@ impl Consumer {
             return Err(reset());
         }
         if read_to < ledger.first_seq {
+            self.restart_timeline(&ledger);
             if read_to > 0 && read_to + 1 < ledger.first_seq {
                 // The known state still holds wherever nothing newer comes, and the numbers in the hole count
                 // as missing.
@@ -208,6 +211,17 @@ impl Consumer {
             }
             _ => Err(reset()),
         }
+    }
+
+    /// Leaves the timeline to what LEDGER's window holds whole, if LEDGER has forgotten facts.
+    fn restart_timeline(&self, ledger: &StreamState) {
+        if ledger.first_seq <= 1 {
+            return;
+        }
+        let whole = ledger.first_at.checked_add(WINDOW_WHOLE).unwrap_or(Timestamp::MAX);
+        self.projection.update_marks(|now| {
+            now.timeline.restart_at(if now.caught_up { Timestamp::UNIX_EPOCH } else { whole });
+        });
     }
 
     /// Handles a reader that cannot continue. A LEDGER created anew is read from its start; the next open skips

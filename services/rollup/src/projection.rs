@@ -126,7 +126,10 @@ impl Projection {
 
     /// Says that everything LEDGER held when its reading began is read.
     pub fn set_caught_up(&self) {
-        self.lock_write().caught_up = true;
+        let mut now = self.lock_write();
+        now.caught_up = true;
+        now.timeline.begin();
+        drop(now);
         self.caught_up.send_replace(true);
         self.read_to.send_modify(|_| {});
     }

@@ -60,6 +60,9 @@ const TIMELINE_TABLE: &str = "
     CREATE TABLE IF NOT EXISTS timeline (series TEXT PRIMARY KEY, points TEXT NOT NULL) WITHOUT ROWID;
 ";
 
+/// The row of the table that has the position of the series in place of points.
+const TIMELINE_POSITION: &str = "asOf";
+
 /// Distinguishes our files from others, and their versions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
@@ -312,7 +315,7 @@ fn load(connection: &Connection) -> Result<StoredSnapshot, Damage> {
     if fleet.fleet_view().tally.digest != digest {
         return Err(Damage::Counts);
     }
-    let timeline = load_timeline(connection)?;
+    let timeline = load_timeline(connection, &position_text(created_at, as_of))?;
     Ok(StoredSnapshot::Snapshot { created_at, fleet: Box::new(fleet), timeline })
 }
 
@@ -330,6 +333,11 @@ fn load_position(connection: &Connection) -> Result<Option<(Timestamp, AsOf, Dig
     understood().map(Some).ok_or(Damage::Counts)
 }
 
+/// A position in a LEDGER, to be compared.
+fn position_text(created_at: Timestamp, as_of: AsOf) -> String {
+    format!("{created_at} {}", as_of.ledger_seq)
+}
+
 fn load_hearing(connection: &Connection) -> Result<HearingState, Damage> {
     let text: String = connection
         .query_row("SELECT hearing FROM snapshot", (), |row| row.get(0))
@@ -338,9 +346,20 @@ fn load_hearing(connection: &Connection) -> Result<HearingState, Damage> {
 }
 
 /// A series that cannot be read is left out: it is shown, and nothing is derived from it.
-fn load_timeline(connection: &Connection) -> Result<Timeline, Damage> {
-    let mut statement =
-        connection.prepare("SELECT series, points FROM timeline").map_err(Damage::Unreadable)?;
+///
+/// A version without timelines may have written the snapshot since: then the series are of another position, and are removed.
+fn load_timeline(connection: &Connection, position: &str) -> Result<Timeline, Damage> {
+    let stored: Option<String> = connection
+        .query_row("SELECT points FROM timeline WHERE series = ?1", [TIMELINE_POSITION], |row| row.get(0))
+        .optional()
+        .map_err(Damage::Unreadable)?;
+    if stored.as_deref() != Some(position) {
+        connection.execute("DELETE FROM timeline", ()).map_err(Damage::Unreadable)?;
+        return Ok(Timeline::default());
+    }
+    let mut statement = connection
+        .prepare("SELECT series, points FROM timeline WHERE series <> 'asOf'")
+        .map_err(Damage::Unreadable)?;
     let rows =
         statement.query_map((), |row| <(String, String)>::try_from(row)).map_err(Damage::Unreadable)?;
     let rows: Vec<(String, String)> = rows.collect::<Result<_, _>>().map_err(Damage::Unreadable)?;
@@ -355,14 +374,12 @@ fn load_timeline(connection: &Connection) -> Result<Timeline, Damage> {
 }
 
 /// Replaces the series that have changed, and removes the empty ones.
-fn write_timeline(
-    transaction: &Transaction<'_>,
-    series: &[(ViewKey, Vec<TimelinePoint>)],
-) -> rusqlite::Result<()> {
+fn write_timeline(transaction: &Transaction<'_>, changes: &Changes) -> rusqlite::Result<()> {
     let mut replace =
         transaction.prepare_cached("INSERT OR REPLACE INTO timeline (series, points) VALUES (?1, ?2)")?;
     let mut remove = transaction.prepare_cached("DELETE FROM timeline WHERE series = ?1")?;
-    for (key, points) in series {
+    replace.execute(params![TIMELINE_POSITION, position_text(changes.created_at, changes.as_of)])?;
+    for (key, points) in &changes.timeline.1 {
         if points.is_empty() {
             remove.execute([key.to_string()])?;
         } else {
@@ -397,7 +414,7 @@ fn write(transaction: &Transaction<'_>, changes: &Changes) -> rusqlite::Result<(
     if changes.afresh {
         transaction.execute_batch("DELETE FROM device; DELETE FROM timeline;")?;
     }
-    write_timeline(transaction, &changes.timeline.1)?;
+    write_timeline(transaction, changes)?;
     let mut device = transaction
         .prepare_cached("INSERT OR REPLACE INTO device (key, record, mark) VALUES (?1, ?2, ?3)")?;
     for record in &changes.records {

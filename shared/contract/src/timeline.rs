@@ -1,5 +1,5 @@
 //! Answer of `muster.query.timeline`: how the counts of the fleet, or of one deployment, have changed. The counts at a point hold
-//! until the next one.
+//! until the next one. Of older time some points are left out between others: then the next one may follow on them.
 //!
 //! A timeline follows from the facts in LEDGER and the times at which the bus stored them. It has no devices and no reasons:
 //! the endpoints of the past have those, by the time of a point.
@@ -15,9 +15,9 @@ use crate::limits::MESSAGE_BYTES_MAX;
 use crate::view::{AsOf, Bounds, Split, Verdict, keyed};
 
 /// Points of one timeline, the present included.
-pub const POINTS_MAX: usize = 600;
+pub const POINTS_MAX: usize = 620;
 /// Bytes of a point in JSON, with every verdict and the largest counts.
-const POINT_BYTES_MAX: usize = 400;
+const POINT_BYTES_MAX: usize = 420;
 
 const _: () = assert!(POINTS_MAX * POINT_BYTES_MAX < MESSAGE_BYTES_MAX);
 

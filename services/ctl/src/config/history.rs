@@ -108,8 +108,8 @@ pub struct ChangesArgs {
 }
 
 pub(super) const TIMELINE_EXAMPLES: &str = "\
-The counts of a line hold until the next one. They are recorded in steps of 15 s; of older time the last and the worst
-counts of each span are kept, for 14 days. A federation has no timeline: ask a hub.
+The counts of a line hold until the next one. They are recorded in steps of 15 s; of older time, up to 14 days, each span
+keeps six lines that bound the others: the first and last, the worst and best, the most silent and the furthest behind. A federation has no timeline: ask a hub.
 
 Examples:
   muster timeline                                  the fleet for the last 24 hours

@@ -31,7 +31,7 @@ pub fn list(answer: &TimelineAnswer, since: Timestamp, frame: impl Into<Frame>) 
         String::new()
     };
     format!(
-        "{}\n\n{}\n{}{unknown}{}, the counts of each hold until the next; {position}.\n",
+        "{}\n\n{}\n{}{unknown}{}, of older time those that bound the others; {position}.\n",
         styled(BOLD, name),
         table.within(frame.width),
         legend::timeline(&answer.points),

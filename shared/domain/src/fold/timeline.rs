@@ -2,7 +2,8 @@
 //!
 //! The state at a multiple of the step is recorded once a later fact follows, if its counts differ from the point before. So the
 //! timeline is a function of the facts and of the times at which the bus stored them, wherever a reader was restarted between.
-//! Older points are thinned: each span of [`TIERS`] keeps its last point and its worst one. It knows no devices.
+//! Older points are thinned: each span of [`TIERS`] keeps its first and last point, the worst and the best one, and those with the
+//! most silent devices and missing reports. It knows no devices.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,22 +21,26 @@ const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 /// How long a point is kept.
 const AGE_MAX: i64 = 14 * 24 * HOUR;
-/// Up to an age, the span of which two points at most are kept; in seconds. Each span is a multiple of the one before, so
-/// that thinning twice is thinning once.
+/// Up to an age, the span of which [`SPAN_POINTS`] are kept; in seconds. Each span is a multiple of the one before, so that thinning
+/// twice is thinning once.
 const TIERS: [(i64, i64); 4] =
-    [(15 * MINUTE, STEP), (2 * HOUR, 2 * MINUTE), (24 * HOUR, 20 * MINUTE), (AGE_MAX, 4 * HOUR)];
+    [(10 * MINUTE, STEP), (2 * HOUR, 5 * MINUTE), (24 * HOUR, 30 * MINUTE), (AGE_MAX, 12 * HOUR)];
+/// Points that are kept of a span.
+const SPAN_POINTS: i64 = 6;
 /// Points of all series together: some 20 MB.
 const POINTS_IN_ALL: usize = 200_000;
 /// Points of a series, however many there are.
 const POINTS_MIN: usize = 16;
 
 const _: () = {
+    // The point that holds before the first span, and the present.
     let (mut at, mut most) = (0, 2);
     while at < TIERS.len() {
         let (from, span) = if at == 0 { (0, STEP) } else { TIERS[at - 1] };
         assert!(TIERS[at].1 % span == 0 && TIERS[at].0 > from);
         // A span that begins or ends within the tier counts too.
-        most += 2 * ((TIERS[at].0 - from) / TIERS[at].1 + 1);
+        let points = if at == 0 { 1 } else { SPAN_POINTS };
+        most += points * ((TIERS[at].0 - from) / TIERS[at].1 + 1);
         at += 1;
     }
     assert!(most as usize <= POINTS_MAX && POINTS_MIN < POINTS_MAX);
@@ -66,6 +71,8 @@ pub struct Timeline {
     recorded: i64,
     /// Series that differ from the stored ones, with the time of the change.
     unsaved: BTreeMap<ViewKey, i64>,
+    /// Nothing is recorded before.
+    begins_at: i64,
 }
 
 impl SeriesCounts {
@@ -150,7 +157,7 @@ impl Timeline {
         let series = stored.into_iter().map(|(key, points)| (key, points.iter().map(point).collect()));
         let series: BTreeMap<_, Vec<Point>> = series.collect();
         let recorded = series.values().filter_map(|points| points.last()).map(|last| last.at).max();
-        Self { series, recorded: recorded.unwrap_or_default(), unsaved: BTreeMap::new() }
+        Self { series, recorded: recorded.unwrap_or_default(), ..Self::default() }
     }
 
     /// Records the state of the fleet if a step has ended between its last fact and the next one, which the bus stored at
@@ -159,9 +166,24 @@ impl Timeline {
         let as_of = fleet.as_of();
         let end = (as_of.at.as_second().div_euclid(STEP) + 1) * STEP;
         // A clock that was set back repeats steps: the first record holds.
-        if as_of.ledger_seq > 0 && stored_at.as_second() >= end && end > self.recorded {
+        let is_due = as_of.ledger_seq > 0 && stored_at.as_second() >= end;
+        if is_due && end > self.recorded && end >= self.begins_at {
             self.record(fleet, end);
         }
+    }
+
+    /// Removes all points, because LEDGER has lost facts after them, and records none before `at`: until then the fold may lack
+    /// states that are re-asserted later.
+    pub fn restart_at(&mut self, at: Timestamp) {
+        let changed = self.recorded + 1;
+        let gone = std::mem::take(&mut self.series);
+        self.unsaved.extend(gone.into_keys().map(|key| (key, changed)));
+        self.begins_at = at.as_second();
+    }
+
+    /// Records from now on: the fold is as complete as the views that are published.
+    pub const fn begin(&mut self) {
+        self.begins_at = 0;
     }
 
     fn record(&mut self, fleet: &Fleet, at: i64) {
@@ -177,6 +199,21 @@ impl Timeline {
         };
         let gone: Vec<ViewKey> = self.series.keys().filter(is_gone).cloned().collect();
         gone.into_iter().for_each(|key| self.push(key, Point { at, counts: SeriesCounts::EMPTY }));
+        self.trim();
+    }
+
+    /// Removes the oldest points of all series if there are too many in all.
+    fn trim(&mut self) {
+        let all: usize = self.series.values().map(Vec::len).sum();
+        if all > POINTS_IN_ALL {
+            let most = self.points_of_each();
+            self.series.values_mut().for_each(|points| _ = points.drain(..points.len().saturating_sub(most)));
+        }
+    }
+
+    /// Points of each series, if all have as many.
+    fn points_of_each(&self) -> usize {
+        (POINTS_IN_ALL / self.series.len().max(1)).clamp(POINTS_MIN, POINTS_MAX - 1)
     }
 
     /// Removes the series of deployments that are nowhere since before the oldest point.
@@ -190,7 +227,7 @@ impl Timeline {
     }
 
     fn push(&mut self, key: ViewKey, point: Point) {
-        let most = (POINTS_IN_ALL / self.series.len().max(1)).clamp(POINTS_MIN, POINTS_MAX - 1);
+        let most = self.points_of_each();
         match self.series.get_mut(&key) {
             Some(points) if points.last().is_some_and(|last| last.counts == point.counts) => return,
             Some(points) => {
@@ -232,14 +269,16 @@ impl Timeline {
         let shown = |point: &Point| Some(point.counts.shown(Timestamp::from_second(point.at).ok()?));
         let mut points: Vec<TimelinePoint> = recorded.iter().filter_map(shown).collect();
         if as_of.ledger_seq > 0 && recorded.last().is_none_or(|last| last.counts != present) {
-            points.push(present.shown(as_of.at));
+            // The clock may have been set back since the last point.
+            let last = points.last().map_or(as_of.at, |last| last.at);
+            points.push(present.shown(as_of.at.max(last)));
         }
         Some(TimelineAnswer { deployment: deployment.cloned(), as_of, points })
     }
 }
 
-/// Keeps of each span the last point and the worst one, the first of equally bad ones, and `most` points in all. The newest point
-/// that is older than the oldest span stays, because its counts hold in that span.
+/// Keeps [`SPAN_POINTS`] of each span, and `most` points in all. The newest point that is older than the oldest span stays, because
+/// its counts hold in that span.
 fn thin(points: &mut Vec<Point>, now: i64, most: usize) {
     let expired = points.partition_point(|point| now - point.at > AGE_MAX).saturating_sub(1);
     points.drain(..expired);
@@ -257,8 +296,22 @@ fn span(point: Point, now: i64) -> (i64, i64) {
     (length, point.at.div_euclid(length))
 }
 
-fn kept_of(span: &[Point]) -> impl Iterator<Item = Point> + use<> {
-    let last = span.last().copied();
-    let worst = span.iter().min_by_key(|point| (point.counts.urgency(), point.at)).copied();
-    worst.filter(|worst| Some(*worst) != last).into_iter().chain(last)
+/// The points of a span that bound the others: nothing worse, better, more silent or further behind lies between the first
+/// and the last.
+fn kept_of(span: &[Point]) -> Vec<Point> {
+    let silent = |point: &&Point| point.counts.devices.stale + point.counts.devices.never;
+    let bounds = [
+        span.first(),
+        span.last(),
+        span.iter().min_by_key(|point| (point.counts.urgency(), point.at)),
+        span.iter().max_by_key(|point| (point.counts.urgency(), point.at)),
+        span.iter().max_by_key(silent),
+        span.iter().max_by_key(|point| point.counts.missing_reports),
+    ];
+    let mut kept: Vec<Point> = bounds.into_iter().flatten().copied().collect();
+    kept.sort_by_key(|point| point.at);
+    kept.dedup();
+    kept
 }
+
+const _: () = assert!(SPAN_POINTS == 6, "`kept_of` keeps so many");

@@ -27,7 +27,7 @@ if (label) {
   if (!named || !named.control) return 'no field is labelled ' + label;
   named.control.value = value;
 }
-const seen = one => one.innerText.trim() === words && one.getClientRects().length > 0;
+const seen = one => (one.innerText || '').trim() === words && one.getClientRects().length > 0;
 const found = [...document.querySelectorAll('a, button')].find(seen);
 if (!found) return 'no link or button says ' + words;
 found.scrollIntoView({ block: 'center' });

@@ -25,7 +25,7 @@ pub(super) struct PageAddress {
     pub(super) moment: Option<Timestamp>,
     /// The time of the request.
     pub(super) requested_at: Timestamp,
-    /// Its other parameters. An empty field of a form is none.
+    /// Its other parameters without the place in a list, which is of one moment. An empty field of a form is none.
     pub(super) others: Vec<(String, String)>,
 }
 
@@ -35,7 +35,7 @@ impl PageAddress {
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             if name == "at" {
                 moment = moment.or_else(|| moment_at(&value, now));
-            } else if !value.is_empty() {
+            } else if !value.is_empty() && name != "after" {
                 others.push((name.into_owned(), value.into_owned()));
             }
         }
@@ -44,7 +44,7 @@ impl PageAddress {
 
     /// A link to the same page with the same other parameters: at a moment, or as it is now.
     pub(super) fn link(&self, at: Option<&str>) -> String {
-        let mut query = Serializer::new("?".to_owned());
+        let mut query = Serializer::for_suffix("?".to_owned(), 1);
         query.extend_pairs(&self.others).extend_pairs(at.map(|at| ("at", at)));
         query.finish()
     }

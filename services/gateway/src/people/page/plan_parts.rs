@@ -83,9 +83,10 @@ pub(super) fn address(plan: &str) -> String {
     format!("/plans/{}", encoded(plan))
 }
 
-/// A button that asks for a change of the thing that `about` names; `fields` are sent with it.
+/// A button that asks for a change of the thing that `about` names; `fields` are sent with it. An approval asks once more too: a
+/// list may have moved under the pointer.
 pub(super) fn act(address: &str, words: &str, look: &str, about: &str, fields: &[(&str, &str)]) -> Markup {
-    let question = (look == "danger").then(|| format!("{words} {about}?"));
+    let question = matches!(look, "danger" | "first").then(|| format!("{words} {about}?"));
     html! {
         form method="post" action=(address) {
             @for (name, value) in fields { input type="hidden" name=(name) value=(value); }

@@ -1,6 +1,6 @@
 //! The chart of a timeline: columns of equal time with the verdicts, the certain and possible targets, the devices that are not
-//! heard, and the reports that are missing. Each column shows the worst of its time, leads to that moment, and has the
-//! same in words; a time of which nothing is known has an empty column.
+//! heard, and the reports that are missing. A column shows the moment of the worst verdicts, leads to it, and has it in words; its
+//! last two rows have the most of its time. A time of which nothing is known has an empty column.
 
 mod columns;
 
@@ -77,7 +77,7 @@ impl<'a> Chart<'a> {
                 div.scale {
                     span { @if answer.deployment.is_some() { "Verdict" } @else { "Deployments by verdict" } }
                     span { "Certain and possible" span.soft { " of " (number(peaks.targets)) } }
-                    span { "Not heard" span.soft { " (most: " (number(peaks.silent)) " of " (number(peaks.devices)) ")" } }
+                    span { "Not heard" span.soft { " (most: " (number(peaks.silent)) ")" } }
                     span { "Missing reports" span.soft { " (most: " (number(peaks.missing)) ")" } }
                 }
                 (self.picture(&columns, &peaks))
@@ -94,9 +94,9 @@ impl<'a> Chart<'a> {
                 }
                 span { span.key.good aria-hidden="true" {} "certain" }
                 span { span.key.possible aria-hidden="true" {} "possible" }
-                @if columns.iter().any(|column| column.failed > 0) { span { span.key.bad aria-hidden="true" {} "failed" } }
+                @if columns.iter().any(|column| column.failed() > 0) { span { span.key.bad aria-hidden="true" {} "failed" } }
                 @if columns.iter().any(|column| column.worst.is_none()) { span { span.key.unknown aria-hidden="true" {} "nothing known" } }
-                span { "A column shows the worst of its time and leads there." }
+                span { "A column shows the worst verdicts of its time and leads there, and the most that was not heard or missing." }
                 nav.spans aria-label="Time that the chart covers" {
                     @for (name, _) in SPANS {
                         a href={ (self.page) "?span=" (name) } aria-current=[(name == span).then_some("true")] { (name) }
@@ -154,14 +154,22 @@ impl<'a> Chart<'a> {
     }
 }
 
+/// The age up to which every change is kept, in seconds; of an older one another break may be left out.
+const EXACT: i64 = 10 * 60;
+
 /// Since when a verdict has been there without a break, as of a moment; nothing if that is not known.
 pub(super) fn since(timeline: &Result<TimelineAnswer, String>, verdict: Verdict, now: Timestamp) -> Markup {
     let points = timeline.as_ref().map(|answer| answer.points.as_slice()).unwrap_or_default();
     let known = &points[..points.partition_point(|point| point.at <= now)];
     let has = |point: &&TimelinePoint| point.deployments.contains_key(&verdict);
     let Some(first) = known.iter().rev().take_while(has).last() else { return html! {} };
-    let before = if known.first() == Some(first) { "before " } else { "" };
-    html! { "since " (before) (second(first.at)) " (" (ago(first.at, now)) ")" }
+    let is_exact = now.as_second() - first.at.as_second() <= EXACT;
+    let bound = match known.first() == Some(first) {
+        true => "before ",
+        false if is_exact => "",
+        false => "about ",
+    };
+    html! { "since " (bound) (second(first.at)) " (" (ago(first.at, now)) ")" }
 }
 
 /// The parts of a column: a stack of verdicts, a band of targets, and two levels.
@@ -172,8 +180,9 @@ fn drawn(column: &Column, peaks: &Peaks, x: u64) -> Markup {
         let (.., tint) = verdict_look(verdict);
         worst.deployments.get(&verdict).map(|count| (tint, *count))
     });
-    let possible = column.targets.saturating_sub(column.certain + column.failed);
-    let targets = [("good", column.certain), ("possible", possible), ("bad", column.failed)];
+    let (certain, failed) = (worst.converged.lo, column.failed());
+    let possible = worst.targets.saturating_sub(certain + failed);
+    let targets = [("good", certain), ("possible", possible), ("bad", failed)];
     html! {
         (stack(verdicts, all, x, VERDICTS))
         (stack(targets.into_iter(), peaks.targets, x, TARGETS))
@@ -318,7 +327,10 @@ mod tests {
         let since = |verdict, now: &str| {
             super::since(&Ok(answer(&points)), verdict, now.parse().unwrap()).into_string()
         };
-        assert!(since(Verdict::Failing, NOW).starts_with("since 2026-11-20 07:30:00 UTC ("));
+        assert!(since(Verdict::Failing, NOW).starts_with("since about 2026-11-20 07:30:00 UTC ("));
+        assert!(
+            since(Verdict::Failing, "2026-11-20T07:40:00Z").starts_with("since 2026-11-20 07:30:00 UTC (")
+        );
         assert!(
             since(Verdict::Failing, "2026-11-20T06:10:00Z")
                 .starts_with("since before 2026-11-20 06:00:00 UTC")

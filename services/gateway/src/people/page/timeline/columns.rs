@@ -16,12 +16,6 @@ pub(super) struct Column {
     pub(super) to: i64,
     /// The point of the worst verdicts, with its moment in this time; none if nothing is known of the time.
     pub(super) worst: Option<TimelinePoint>,
-    /// The most targets.
-    pub(super) targets: u64,
-    /// The fewest targets that run what they should for certain.
-    pub(super) certain: u64,
-    /// The most targets that have failed for certain.
-    pub(super) failed: u64,
     /// The most devices that were not heard.
     pub(super) silent: u64,
     pub(super) devices: u64,
@@ -42,7 +36,7 @@ impl Peaks {
     pub(super) fn of(columns: &[Column]) -> Self {
         let most = |value: fn(&Column) -> u64| columns.iter().map(value).max().unwrap_or_default();
         Self {
-            targets: most(|column| column.targets),
+            targets: most(|column| column.worst.as_ref().map_or(0, |worst| worst.targets)),
             silent: most(|column| column.silent),
             devices: most(|column| column.devices),
             missing: most(|column| column.missing),
@@ -74,22 +68,24 @@ fn column(points: &[TimelinePoint], from: i64, to: i64) -> Column {
         from,
         to,
         worst: worst.map(at),
-        targets: most(|point| point.targets),
-        certain: held.iter().map(|point| point.converged.lo).min().unwrap_or_default(),
-        failed: most(|point| point.targets.saturating_sub(point.converged.hi)),
         silent: most(|point| point.devices.stale + point.devices.never),
         devices: most(|point| point.devices.total()),
         missing: most(|point| point.missing_reports),
     }
 }
 
-/// Orders points by how bad they are, the worst first.
+/// Orders points by how bad they are, the worst first, as the rollup does when it thins them.
 fn urgency(point: &TimelinePoint) -> impl Ord + use<> {
     let count = |verdict| Reverse(point.deployments.get(&verdict).copied().unwrap_or_default());
     (Verdict::WORST_FIRST.map(count), point.converged.lo, Reverse(point.missing_reports))
 }
 
 impl Column {
+    /// Targets that have failed for certain.
+    pub(super) fn failed(&self) -> u64 {
+        self.worst.as_ref().map_or(0, |worst| worst.targets.saturating_sub(worst.converged.hi))
+    }
+
     /// Whether the column shows a verdict.
     pub(super) fn has(&self, verdict: Verdict) -> bool {
         self.worst.as_ref().is_some_and(|worst| worst.deployments.contains_key(&verdict))
