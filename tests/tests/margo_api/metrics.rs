@@ -71,7 +71,9 @@ async fn a_state_in_metrics_is_seen_as_sampled_and_its_age_counts() {
     assert_eq!((&report["origin"], &report["fidelity"]), (&json!("metrics"), &json!("sampled")), "{shown}");
     fleet.device(DEVICE, "the device is fresh", |shown| shown["device"]["freshness"] == "fresh").await;
     let text = fleet.muster(&["status", WEB]).await;
-    assert!(text.contains("1 sampled by metrics, of 1 target"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("metrics ")).unwrap_or_default();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert!(text.contains("EVIDENCE BY") && cells == ["metrics", "-", "-", "1", "1"], "{text}");
     let shown = fleet.device(DEVICE, "it is stale", |shown| shown["device"]["freshness"] == "stale").await;
     assert_eq!(standing(&shown, WEB)["kstatus"], "Unknown", "{shown}");
     assert_eq!(shown["device"]["head"], 2, "the older samples made no report: {shown}");

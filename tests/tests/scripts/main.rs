@@ -244,7 +244,7 @@ const NOT_ALWAYS_RUN: [&str; 14] = [
     "tests/tests/disk.rs",
     "tests/tests/examples/guide.rs",
     "tests/tests/examples/main.rs",
-    "tests/tests/gateway/browser.rs",
+    "tests/tests/gateway/browser/driver.rs",
     "tests/tests/gateway/grpc_python.rs",
     "tests/tests/honesty.rs",
     "tests/tests/kubernetes/porch.rs",
