@@ -186,11 +186,11 @@ proptest! {
 }
 
 /// The most that was silent, missing and failing in a time, by the points in order.
-fn bounds_of(points: &[TimelinePoint], from: Timestamp, to: Timestamp) -> [Option<u64>; 3] {
+fn bounds_of(points: &[TimelinePoint], from: Timestamp, to: Timestamp) -> [u64; 3] {
     let start = points.partition_point(|point| point.at <= from).saturating_sub(1);
     let end = points.partition_point(|point| point.at < to);
     let held = points.get(start..end).unwrap_or_default();
-    let most = |value: fn(&TimelinePoint) -> u64| held.iter().map(value).max();
+    let most = |value: fn(&TimelinePoint) -> u64| held.iter().map(value).max().unwrap_or_default();
     [
         most(|point| point.devices.stale + point.devices.never),
         most(|point| point.missing_reports),
