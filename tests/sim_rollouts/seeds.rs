@@ -11,7 +11,7 @@ use super::law::{self, Breach, Lawful};
 use super::world::{Millis, Sabotage, World};
 
 /// Seeds of all parts together in `make test`, unless `SIM_SEEDS` says otherwise; `make laws` runs 5,000.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 100;
 /// Parts that run beside each other.
 const PARTS: u64 = 2;
 /// Seeds within which sabotage must be found.

@@ -217,7 +217,7 @@ mod tests {
             );
             assert!(shown.contains(&action), "{action}: {shown}");
         }
-        assert_eq!(shown.matches("data-confirm").count(), 2, "to reject and to cancel asks: {shown}");
+        assert_eq!(shown.matches("data-confirm").count(), 3, "each of the three asks: {shown}");
     }
 
     #[test]
