@@ -17,7 +17,7 @@ use super::profile::{FLEET, Fault, LARGEST, Profile};
 use super::world::{Sabotage, Tally, World};
 
 /// Seeds of all parts together in `make test`, unless `SIM_SEEDS` says otherwise; `make laws` runs 5,000.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 300;
 /// Parts that run side by side.
 const PARTS: u64 = 4;
 /// Failing seeds that are listed before the story of the first one.
