@@ -138,7 +138,7 @@ proptest! {
     #[test]
     fn a_timeline_says_what_the_fold_said_at_each_step(
         ledger in ledgers_of_a_deaf_hub(),
-        gaps in prop::collection::vec(0i64..12, 1..70),
+        gaps in prop::collection::vec(0i64..8, 1..70),
     ) {
         let times = spaced(&ledger, &gaps);
         let mut whole = Reader::default();
@@ -219,7 +219,9 @@ proptest! {
             reader.read(entry, *at);
         }
         let Some(last) = every.last() else { return Ok(()) };
-        let kept: Vec<_> = reader.points(None).into_iter().filter(|point| point.at <= last.at).collect();
+        // Without the present, which may have the time of the last step.
+        reader.save();
+        let kept = reader.stored.remove(&ViewKey::Fleet).unwrap_or_default();
         let begin = every[0].at.as_second();
         for span in begin.div_euclid(SPAN)..=last.at.as_second().div_euclid(SPAN) {
             let [from, to] = [span, span + 1].map(|span| Timestamp::from_second(span * SPAN).unwrap());
