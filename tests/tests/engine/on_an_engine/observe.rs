@@ -14,7 +14,9 @@ fn metrics(text: &str) -> BTreeSet<String> {
 
 pub(super) fn every_metric_that_is_looked_at_is_there(stack: &Stack) {
     let mut there = BTreeSet::new();
-    for service in ["publisher", "ingest", "rollup", "planner", "renewer", "link", "admit", "agent"] {
+    for service in
+        ["publisher", "ingest", "rollup", "planner", "gateway", "renewer", "link", "admit", "agent"]
+    {
         let id = stack.containers(service).remove(0);
         there.extend(metrics(&docker(&["exec", &id, "/bin/muster-probe", "127.0.0.1:9100", "/metrics"])));
     }
