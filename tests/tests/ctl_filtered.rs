@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use muster_client::emco::{self, Asked};
+use muster_client::emco::{self, Asked, Subject};
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::limits::VIEW_ERRORS_MAX;
@@ -52,8 +52,8 @@ fn status_of_nothing_says_so() {
 fn q03_each_kind_of_answer_has_emcos_shape_and_key_names() {
     let answer = four();
     let json = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
-    golden("emco-summary", &json(&both_axes(&answer, None, Output::Summary)));
-    golden("emco-all", &json(&both_axes(&answer, None, Output::All)));
+    golden("emco-summary", &json(&both_axes(&answer, Subject::Deployment, Output::Summary)));
+    golden("emco-all", &json(&both_axes(&answer, Subject::Deployment, Output::All)));
     for (name, axis) in [("deployed", Axis::Deployed), ("ready", Axis::Ready)] {
         golden(&format!("emco-{name}"), &json(&of_axis(axis, Output::All)));
         let (whole, summary) = (of_axis(axis, Output::All), of_axis(axis, Output::Summary));
@@ -65,9 +65,9 @@ fn q03_each_kind_of_answer_has_emcos_shape_and_key_names() {
         }
         assert_eq!(summary.get("apps"), None, "{name}");
     }
-    golden("emco-apps", &json(&emco::names(&answer, None, emco::Names::Apps)));
-    golden("emco-clusters", &json(&emco::names(&answer, None, emco::Names::Targets)));
-    golden("emco-resources", &json(&emco::names(&answer, None, emco::Names::Components)));
+    golden("emco-apps", &json(&emco::names(&answer, Subject::Deployment, emco::Names::Apps)));
+    golden("emco-clusters", &json(&emco::names(&answer, Subject::Deployment, emco::Names::Targets)));
+    golden("emco-resources", &json(&emco::names(&answer, Subject::Deployment, emco::Names::Components)));
 }
 
 #[test]
@@ -80,33 +80,51 @@ fn q16_a_device_as_a_whole_has_emcos_shape_of_a_cluster() {
     other.components.truncate(1);
     let targets = vec![answer.targets[0].clone(), other];
     let cluster = StatusAnswer { deployment: None, targets, ..answer };
-    golden("emco-cluster", &json(&both_axes(&cluster, Some(&key), Output::All)));
-    let summary = both_axes(&cluster, Some(&key), Output::Summary);
+    golden("emco-cluster", &json(&both_axes(&cluster, Subject::Device(&key), Output::All)));
+    let summary = both_axes(&cluster, Subject::Device(&key), Output::Summary);
     assert_eq!(summary["cluster"], serde_json::json!({}), "there in any case");
     assert_eq!(summary["name"], format!("{}+{}", key.site, key.device));
     let nothing = StatusAnswer { targets: Vec::new(), ..cluster };
-    let nothing = both_axes(&nothing, Some(&key), Output::All);
+    let nothing = both_axes(&nothing, Subject::Device(&key), Output::All);
     assert_eq!(nothing["cluster"]["resources"], serde_json::json!([]));
     let args = |words: &[&str]| {
         let device = words.iter().map(|device| device.parse().unwrap()).collect();
         StatusArgs { device, ..StatusArgs::default() }
     };
-    assert_eq!(args(&["plant7/press-4"]).whole_device(), Some(&key));
-    assert_eq!(args(&["plant7/press-4", "plant7/press-5"]).whole_device(), None);
+    assert_eq!(args(&["plant7/press-4"]).subject(), Subject::Device(&key));
+    assert_eq!(args(&["plant7/press-4", "plant7/press-5"]).subject(), Subject::Deployment);
     let of_one = StatusArgs { deployment: Some(tap()), ..args(&["plant7/press-4"]) };
-    assert_eq!(of_one.whole_device(), None, "a deployment has its apps, whatever its filters");
+    assert_eq!(of_one.subject(), Subject::Deployment, "a deployment has its apps, whatever its filters");
+}
+
+#[test]
+fn q16_a_site_as_a_whole_has_emcos_shape_of_a_logical_cloud() {
+    let json = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
+    let answer = four();
+    let site = answer.targets[0].key.site.clone();
+    let mut other = answer.targets[0].clone();
+    other.deployment = "line-log".parse().unwrap();
+    other.components.truncate(1);
+    let here = answer.targets.iter().filter(|target| target.key.site == site).cloned();
+    let targets = here.chain([other]).collect();
+    let cloud = StatusAnswer { deployment: None, targets, ..answer };
+    golden("emco-logical-cloud", &json(&both_axes(&cloud, Subject::Site(&site), Output::All)));
+    let summary = both_axes(&cloud, Subject::Site(&site), Output::Summary);
+    assert_eq!((&summary["name"], summary.get("clusters")), (&site.as_str().into(), None));
+    let of_site = StatusArgs { site: vec![site.clone()], ..StatusArgs::default() };
+    assert_eq!(of_site.subject(), Subject::Site(&site));
 }
 
 #[test]
 fn q01_what_was_done_is_told_in_emcos_words_or_it_is_said_why_not() {
     let told: ActionsAnswer = example("ActionsAnswer.three-revisions");
-    let mut shape = both_axes(&four(), None, Output::Summary);
+    let mut shape = both_axes(&four(), Subject::Deployment, Output::Summary);
     emco::states::insert(&mut shape, Ok(told.clone()));
     golden("emco-states", &(serde_json::to_string_pretty(&shape["states"]).unwrap() + "\n"));
     let whole = ActionsAnswer { since: None, actions: told.actions[2..].to_vec(), ..told };
     emco::states::insert(&mut shape, Ok(whole));
     assert_eq!(shape["states"].get("actionsSince"), None, "nothing is left out");
-    let mut shape = both_axes(&four(), None, Output::Summary);
+    let mut shape = both_axes(&four(), Subject::Deployment, Output::Summary);
     emco::states::insert(&mut shape, Err("still reading".to_owned()));
     assert_eq!((shape.get("states"), &shape["statesLeftOut"]), (None, &"still reading".into()));
 }
@@ -114,7 +132,7 @@ fn q01_what_was_done_is_told_in_emcos_words_or_it_is_said_why_not() {
 /// EMCO gives a status to resources and to the whole alone, and no reason or time to anything.
 #[test]
 fn q18_apps_and_clusters_say_how_they_are_why_and_since_when() {
-    let shape = both_axes(&four(), None, Output::All);
+    let shape = both_axes(&four(), Subject::Deployment, Output::All);
     let apps = shape["apps"].as_array().unwrap();
     let app = apps.iter().find(|app| app["name"] == "com-example-packet-tap").unwrap();
     assert_eq!((&app["deployedStatus"], &app["readyStatus"]), (&"Instantiating".into(), &"NotReady".into()));
@@ -134,7 +152,7 @@ fn q18_apps_and_clusters_say_how_they_are_why_and_since_when() {
 #[test]
 fn q07_what_leaves_nothing_is_said_to_and_is_not_called_ready() {
     let nothing = StatusAnswer { rollup: Rollup::default(), apps: Vec::new(), targets: Vec::new(), ..four() };
-    let shape = both_axes(&nothing, None, Output::All);
+    let shape = both_axes(&nothing, Subject::Deployment, Output::All);
     assert_eq!(shape["message"], "nothing is there that passes");
     assert_eq!((shape.get("readyStatus"), shape.get("apps")), (None, None), "{shape}");
 }
@@ -156,7 +174,7 @@ fn q04_old_and_newer_key_names_are_never_mixed() {
     let old = ["rsyncStatus", "clusterStatus", "\"status\""];
     let newer = ["deployedStatus", "deployedCounts", "readyCounts", "connectivity"];
     let key = four().targets[0].key.clone();
-    for of in [None, Some(&key)] {
+    for of in [Subject::Deployment, Subject::Device(&key)] {
         let mut shape = both_axes(&four(), of, Output::Detail);
         let before = shape.to_string();
         emco::deprecated::rename(&mut shape);
@@ -168,7 +186,8 @@ fn q04_old_and_newer_key_names_are_never_mixed() {
         {
             assert!(has_it.contains(name) && !has_it_not.contains(name), "{name}: {before}\n{after}");
         }
-        assert_eq!(shape.get("readyStatus").is_some(), of.is_none(), "of a cluster there was none");
+        let is_whole = of == Subject::Deployment;
+        assert_eq!(shape.get("readyStatus").is_some(), is_whole, "of a cluster there was none");
     }
     let args = |format: Option<Export>| {
         StatusArgs { deprecated_type: Some(DeprecatedType::Rsync), ..StatusArgs::default() }.check(format)
@@ -181,7 +200,7 @@ fn q04_old_and_newer_key_names_are_never_mixed() {
 fn q13_detail_is_the_manifest_for_deployed_and_the_live_object_for_ready() {
     let json = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
     let both = in_detail();
-    let of_axis = |axis| emco::status(&both, None, Asked { output: Output::Detail, axis });
+    let of_axis = |axis| emco::status(&both, Subject::Deployment, Asked { output: Output::Detail, axis });
     let (deployed, ready) = (of_axis(Some(Axis::Deployed)), of_axis(Some(Axis::Ready)));
     for (name, shape) in [("both", &of_axis(None)), ("deployed", &deployed), ("ready", &ready)] {
         golden(&format!("emco-detail-{name}"), &json(&details(shape)));
@@ -193,7 +212,7 @@ fn q13_detail_is_the_manifest_for_deployed_and_the_live_object_for_ready() {
     assert!(is_manifest(&collected["plant7/press-4/collector"]["detail"]), "{collected}");
     assert!(is_manifest(&expected["detail"]), "where nothing is reported: {expected}");
     assert_eq!(observed["plant7/press-4/collector"]["detail"]["state"], "installed");
-    let all = both_axes(&both, None, Output::All).to_string();
+    let all = both_axes(&both, Subject::Deployment, Output::All).to_string();
     assert!(!all.contains("\"detail\"") && !all.contains("\"manifest\""), "less was asked for: {all}");
 }
 
@@ -202,10 +221,10 @@ fn q13_what_is_left_out_has_no_detail_of_another_kind() {
     let mut answer = in_detail();
     let of = |shape: &Value, name: &str| details(shape)[name].clone();
     let asked = Asked { output: Output::Detail, axis: Some(Axis::Deployed) };
-    let shape = emco::status(&answer, None, asked);
+    let shape = emco::status(&answer, Subject::Deployment, asked);
     assert_eq!(of(&shape, "plant7/press-5/collector"), serde_json::json!({}), "its report is no manifest");
     answer.manifests.clear();
-    let shape = both_axes(&answer, None, Output::Detail);
+    let shape = both_axes(&answer, Subject::Deployment, Output::Detail);
     assert_eq!(
         of(&shape, "plant8/press-2/store"),
         serde_json::json!({}),
@@ -238,7 +257,7 @@ fn q18_emcos_lines_name_the_attempts_of_a_retry() {
     let retry = Some(RetrySummary { attempt: 3, since, crash_loop: true });
     (answer.targets[1].retry, answer.targets[1].components[0].retry) = (retry, retry);
     answer.rollup.retried = Retried { targets: 1, attempts: 3 };
-    let shape = both_axes(&answer, None, Output::All);
+    let shape = both_axes(&answer, Subject::Deployment, Output::All);
     assert_eq!(shape["retried"], serde_json::json!({ "targets": 1, "attempts": 3 }));
     let clusters =
         shape["apps"].as_array().unwrap().iter().flat_map(|app| app["clusters"].as_array().unwrap());
@@ -252,13 +271,13 @@ fn q18_emcos_lines_name_the_attempts_of_a_retry() {
 }
 
 /// In EMCO's shape, both axes.
-fn both_axes(answer: &StatusAnswer, of: Option<&DeviceKey>, output: Output) -> Value {
+fn both_axes(answer: &StatusAnswer, of: Subject<'_>, output: Output) -> Value {
     emco::status(answer, of, Asked { output, axis: None })
 }
 
 /// The four targets in EMCO's shape, one axis.
 fn of_axis(axis: Axis, output: Output) -> Value {
-    emco::status(&four(), None, Asked { output, axis: Some(axis) })
+    emco::status(&four(), Subject::Deployment, Asked { output, axis: Some(axis) })
 }
 
 /// The details of each component in EMCO's shape, by device and name.

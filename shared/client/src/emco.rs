@@ -1,5 +1,5 @@
 //! EMCO's shape of a status: an app has clusters, a cluster is a device of a site, its resources are the components. A device as
-//! a whole has EMCO's shape of a cluster. Empty values are left out.
+//! a whole has EMCO's shape of a cluster, a site that of a logical cloud. Empty values are left out.
 //!
 //! A state that EMCO does not know becomes the more careful one: an unknown state is NotReady, and a component that is being
 //! removed is Applied until it is gone. Statuses, messages and times of the last change are added to apps, clusters and
@@ -18,18 +18,29 @@ pub mod states;
 
 use std::collections::BTreeMap;
 
-use muster_contract::DeviceKey;
 use muster_contract::query::Output;
 use muster_contract::status::{
     AppStatus, Axis, ComponentLine, Deployed, Ready, Rollup, StatusAnswer, TargetStatus,
 };
 use muster_contract::view::Freshness;
+use muster_contract::{DeviceKey, SiteId};
 use serde_json::{Map, Value, json};
 
 use self::detail::Detail;
 
 /// Said in place of a reason where there is nothing to have one. EMCO calls that Ready.
 const NOTHING: &str = "nothing is there that passes";
+
+/// The subject of an answer. Each has a shape of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject<'a> {
+    /// A deployment, or any targets: applications with their clusters.
+    Deployment,
+    /// Everything on a device: one cluster.
+    Device(&'a DeviceKey),
+    /// Everything at a site: its clusters, without applications.
+    Site(&'a SiteId),
+}
 
 /// A list of names in place of statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,8 +74,8 @@ impl Asked {
     }
 }
 
-/// The whole answer; of a device as a whole where it is `of`.
-pub fn status(answer: &StatusAnswer, of: Option<&DeviceKey>, asked: Asked) -> Value {
+/// The whole answer.
+pub fn status(answer: &StatusAnswer, of: Subject<'_>, asked: Asked) -> Value {
     let rollup = &answer.rollup;
     let mut shape = named(answer, of);
     insert(&mut shape, "deployedStatus", rollup.deployed_status.and_then(lifecycle).map(Value::from));
@@ -81,10 +92,19 @@ pub fn status(answer: &StatusAnswer, of: Option<&DeviceKey>, asked: Asked) -> Va
     insert(&mut shape, "manifestsLeftOut", (left_out > 0).then(|| left_out.into()));
     match (of, asked.output) {
         // EMCO has the key there in any case.
-        (Some(_), Output::Summary) => insert(&mut shape, "cluster", Some(json!({}))),
-        (Some(key), _) => insert(&mut shape, "cluster", Some(whole_cluster(key, answer, asked))),
-        (None, Output::Summary) => {}
-        (None, _) => {
+        (Subject::Device(_), Output::Summary) => insert(&mut shape, "cluster", Some(json!({}))),
+        (Subject::Deployment | Subject::Site(_), Output::Summary) => {}
+        (Subject::Device(key), _) => {
+            let targets: Vec<_> = answer.targets.iter().collect();
+            insert(&mut shape, "cluster", Some(whole_cluster(key, answer, &targets, asked)));
+        }
+        (Subject::Site(_), _) => {
+            let clusters = by_device(answer).into_iter();
+            let clusters: Vec<_> =
+                clusters.map(|(key, targets)| whole_cluster(key, answer, &targets, asked)).collect();
+            insert(&mut shape, "clusters", (!clusters.is_empty()).then(|| clusters.into()));
+        }
+        (Subject::Deployment, _) => {
             let apps = by_app(answer).into_iter();
             let apps: Vec<_> = apps.map(|(name, targets)| app(answer, name, &targets, asked)).collect();
             insert(&mut shape, "apps", (!apps.is_empty()).then(|| apps.into()));
@@ -108,15 +128,15 @@ fn app(answer: &StatusAnswer, name: Option<&str>, targets: &[&TargetStatus], ask
 }
 
 /// A device with the components of all its deployments: each says of which it is, because names repeat.
-fn whole_cluster(key: &DeviceKey, answer: &StatusAnswer, asked: Asked) -> Value {
+fn whole_cluster(key: &DeviceKey, answer: &StatusAnswer, targets: &[&TargetStatus], asked: Asked) -> Value {
     let mut value = json!({ "clusterProvider": key.site, "cluster": key.device });
-    if let Some(target) = answer.targets.first() {
+    if let Some(target) = targets.first() {
         value["connectivity"] = connectivity(target).into();
         if let Some(at) = target.last_heard_at {
             value["lastHeard"] = at.to_string().into();
         }
     }
-    let lines = answer.targets.iter().flat_map(|target| {
+    let lines = targets.iter().flat_map(|target| {
         resource_lines(answer, target, asked).map(|mut line| {
             line["deployment"] = target.deployment.as_str().into();
             line
@@ -144,7 +164,7 @@ fn insert_reason(map: &mut Map<String, Value>, rollup: &Rollup) {
 }
 
 /// Names alone: `?apps`, `?clusters`, `?resources`.
-pub fn names(answer: &StatusAnswer, of: Option<&DeviceKey>, names: Names) -> Value {
+pub fn names(answer: &StatusAnswer, of: Subject<'_>, names: Names) -> Value {
     let mut shape = named(answer, of);
     let apps = by_app(answer);
     let list: Vec<Value> = match names {
@@ -187,10 +207,13 @@ fn with_app(app: Option<&str>, mut value: Value) -> Value {
     value
 }
 
-/// The deployment; of a question about a device its name, as EMCO writes it.
-fn named(answer: &StatusAnswer, of: Option<&DeviceKey>) -> Map<String, Value> {
-    let cluster = of.map(|key| format!("{}+{}", key.site, key.device));
-    let name = answer.deployment.as_ref().map(ToString::to_string).or(cluster);
+/// The name of the subject; a cluster is named after its provider too, as at EMCO.
+fn named(answer: &StatusAnswer, of: Subject<'_>) -> Map<String, Value> {
+    let name = match of {
+        Subject::Deployment => answer.deployment.as_ref().map(ToString::to_string),
+        Subject::Device(key) => Some(format!("{}+{}", key.site, key.device)),
+        Subject::Site(site) => Some(site.to_string()),
+    };
     let mut shape = Map::new();
     insert(&mut shape, "name", name.map(Value::from));
     shape
@@ -202,6 +225,14 @@ fn by_app(answer: &StatusAnswer) -> BTreeMap<Option<&str>, Vec<&TargetStatus>> {
         apps.entry(target.app.as_deref()).or_default().push(target);
     }
     apps
+}
+
+fn by_device(answer: &StatusAnswer) -> BTreeMap<&DeviceKey, Vec<&TargetStatus>> {
+    let mut devices: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for target in &answer.targets {
+        devices.entry(&target.key).or_default().push(target);
+    }
+    devices
 }
 
 fn cluster_of(target: &TargetStatus) -> Value {

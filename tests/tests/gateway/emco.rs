@@ -1,9 +1,13 @@
-//! EMCO's status query and notifications over HTTP, against devices that run.
+//! EMCO's status query and notifications over HTTP, against devices that run. The answers are the files in `tests/golden/emco`;
+//! `UPDATE_GOLDEN=1` rewrites them.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::Path;
 
-use muster_tests::story;
+use muster_contract::Timestamp;
 use muster_tests::system::agent_name;
+use muster_tests::{golden, story};
 use serde_json::{Value, json};
 
 use super::client::get;
@@ -12,6 +16,9 @@ use super::served;
 
 const GROUP: &str = "/v2/projects/plant/composite-apps/shop/v1/deployment-intent-groups/web/status";
 const CLUSTER: &str = "/v2/cluster-providers/plant7/clusters/press-1/status";
+const CLOUD: &str = "/v2/projects/plant/logical-clouds/plant7/status";
+/// Characters of the hexadecimal digits that name a commit.
+const COMMIT_CHARS: usize = 40;
 
 /// An answer of 200 once a condition holds: reports may still be on their way.
 async fn answered(
@@ -75,6 +82,124 @@ async fn q03_a_group_and_a_cluster_have_emcos_shape_over_http() {
     assert_eq!(cluster["cluster"]["connectivity"], "Available", "{cluster}");
 }
 
+/// What differs in each run, by words: times and commits. Sequences of LEDGER become their order in the answer.
+fn masked(mut answer: Value) -> Value {
+    fn revisions<'a>(value: &'a Value, found: &mut BTreeSet<u64>) {
+        let all: Box<dyn Iterator<Item = &'a Value>> = match value {
+            Value::Object(map) => {
+                found.extend(map.get("revision").and_then(Value::as_u64));
+                Box::new(map.values())
+            }
+            Value::Array(all) => Box::new(all.iter()),
+            _ => return,
+        };
+        all.for_each(|value| revisions(value, found));
+    }
+    fn mask(value: &mut Value, order: &[u64]) {
+        match value {
+            Value::Object(map) => {
+                if let Some(revision) = map.get_mut("revision") {
+                    *revision = json!(order.iter().position(|one| json!(one) == *revision).map(|at| at + 1));
+                }
+                map.values_mut().for_each(|value| mask(value, order));
+            }
+            Value::Array(all) => all.iter_mut().for_each(|value| mask(value, order)),
+            Value::String(text) if text.parse::<Timestamp>().is_ok() => *text = "TIME".to_owned(),
+            Value::String(text) if is_commit(text) => *text = "COMMIT".to_owned(),
+            _ => {}
+        }
+    }
+    let mut found = BTreeSet::new();
+    revisions(&answer, &mut found);
+    mask(&mut answer, &Vec::from_iter(found));
+    answer
+}
+
+fn is_commit(text: &str) -> bool {
+    text.len() == COMMIT_CHARS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn golden(name: &str, answer: Value) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/emco/{name}.json"));
+    let text = serde_json::to_string_pretty(&masked(answer)).unwrap() + "\n";
+    let difference = golden::difference(&file, &text, "UPDATE_GOLDEN");
+    assert_eq!(
+        difference, None,
+        "`UPDATE_GOLDEN=1 cargo nextest run -p muster-tests --test gateway q03` rewrites it"
+    );
+}
+
+/// The cases of an answer of EMCO, in the order of a day: everything runs, then one device falls silent and a release is under way,
+/// then nobody is heard and a deployment is new.
+#[tokio::test(flavor = "multi_thread")]
+async fn q03_each_answer_over_http_is_the_golden_file() {
+    let (mut system, addr) = served().await;
+    let ready = |answer: &Value| answer["readyStatus"] == "Ready";
+    let _runs = answered(&system, addr, &format!("{GROUP}?status=ready"), ready).await;
+    let of_app = "app=com-example-web";
+    for (name, path) in [
+        ("ready", format!("{GROUP}?status=ready")),
+        ("ready-detail-of-a-resource", format!("{GROUP}?status=ready&output=detail&resource=main")),
+        ("apps", format!("{GROUP}?apps")),
+        ("clusters", format!("{GROUP}?clusters&{of_app}")),
+        ("resources", format!("{GROUP}?resources&status=deployed&{of_app}&cluster=plant7%2Bpress-1")),
+        ("type-rsync", format!("{GROUP}?type=rsync")),
+        ("cluster-deployed", format!("{CLUSTER}?status=deployed")),
+        ("logical-cloud-deployed", format!("{CLOUD}?status=deployed&output=all")),
+        ("logical-cloud-summary", format!("{CLOUD}?output=summary")),
+    ] {
+        golden(name, answered(&system, addr, &path, |_| true).await);
+    }
+    system.kill(&agent_name(&story::key(super::DEVICES[0]))).await;
+    let devices = super::DEVICES.map(story::key);
+    story::publish(&system, &devices, "web", 2).await;
+    let path = format!("{GROUP}?status=deployed&output=summary");
+    let is_under_way = |answer: &Value| answer["deployedCounts"] == json!({"Applied": 1, "Pending": 1});
+    golden("deployed-summary", answered(&system, addr, &path, is_under_way).await);
+    let path = format!("{GROUP}?status=deployed&cluster=plant7%2Bpress-1");
+    let is_silent = |answer: &Value| answer["apps"][0]["clusters"][0]["connectivity"] == "Retrying";
+    golden("deployed-of-a-silent-cluster", answered(&system, addr, &path, is_silent).await);
+    golden(
+        "ready-summary",
+        answered(&system, addr, &format!("{GROUP}?status=ready&output=summary"), |_| true).await,
+    );
+
+    system.kill(&agent_name(&devices[1])).await;
+    story::publish(&system, &devices, "late", 1).await;
+    let path = GROUP.replace("groups/web", "groups/late") + "?status=deployed&output=summary";
+    golden(
+        "before-any-report",
+        answered(&system, addr, &path, |answer| answer["deployedCounts"] == json!({"Pending": 2})).await,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q16_a_site_has_the_status_of_a_logical_cloud_over_http() {
+    let (mut system, addr) = served().await;
+    let is_ready = |answer: &Value| answer["readyStatus"] == "Ready";
+    let ready = answered(&system, addr, CLOUD, is_ready).await;
+    assert_eq!((&ready["project"], &ready["name"]), (&json!("plant"), &json!("plant7")));
+    assert_eq!((&ready["readyCounts"], ready.get("apps")), (&json!({"Ready": 1}), None), "{ready}");
+    let clusters = ready["clusters"].as_array().unwrap();
+    assert_eq!((clusters.len(), &clusters[0]["cluster"]), (1, &json!("press-1")));
+    assert_eq!(clusters[0]["resources"][0]["deployment"], "web");
+    let foreign = answered(&system, addr, &format!("{CLOUD}?cluster=plant8%2Bpress-2"), |_| true).await;
+    assert_eq!(foreign.get("clusters"), None, "a device of another site: {foreign}");
+    let absent = get(addr, &CLOUD.replace("plant7", "plant9")).await.unwrap();
+    assert_eq!(absent.status, 404, "{}", absent.body);
+    let refused = get(addr, &format!("{CLOUD}?app=web")).await.unwrap();
+    assert_eq!((refused.status, &refused.json()["errors"][0]["field"]), (400, &json!("app")));
+
+    let mut events = Events::open_after(addr, &format!("{CLOUD}/watch?output=all"), None).await;
+    let first = events.next().await.data;
+    assert_eq!(
+        (&first["statusValue"], &first["details"][0]["cluster"]["cluster"]),
+        (&json!("READY"), &json!("press-1"))
+    );
+    system.kill(&agent_name(&story::key(super::DEVICES[0]))).await;
+    assert_eq!(events.next_of("change").await.data["statusValue"], "NOT_READY");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn q02_a_wrong_value_names_its_parameter_and_an_unknown_name_is_404() {
     let (_system, addr) = served().await;
@@ -106,6 +231,7 @@ async fn q02_a_wrong_value_names_its_parameter_and_an_unknown_name_is_404() {
         format!("{GROUP}?resource=nothing"),
         CLUSTER.replace("press-1", "press-9"),
         "/v2/projects/plant/logical-clouds/one/status".to_owned(),
+        "/v2/projects/plant/logical-clouds".to_owned(),
         "/v2/projects/plant".to_owned(),
     ] {
         let absent = get(addr, &path).await.unwrap();

@@ -4,10 +4,11 @@ use std::num::NonZeroU64;
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use muster_client::emco::Subject;
 use muster_contract::query::{Output, PAGE_MAX, Query};
 use muster_contract::status::{Axis, DevicePath, StatusQuery};
 use muster_contract::view::{Standing, Verdict};
-use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, LabelKey, SiteId};
+use muster_contract::{ComponentName, DeploymentId, Generation, LabelKey, SiteId};
 
 use super::devices::Heard;
 use super::{DeviceArg, Format, PointArgs};
@@ -300,11 +301,13 @@ impl StatusArgs {
         !self.site.is_empty() || !self.error.is_empty() || !self.is_of_all_rows()
     }
 
-    /// The device that is asked for as a whole, whatever runs on it.
-    pub fn whole_device(&self) -> Option<&DeviceKey> {
-        match self.device.as_slice() {
-            [device] if self.deployment.is_none() => device.key(),
-            _ => None,
+    /// The subject in EMCO's shape: a device or site as a whole, whatever runs there, or else deployments.
+    pub fn subject(&self) -> Subject<'_> {
+        match (self.device.as_slice(), self.site.as_slice()) {
+            _ if self.deployment.is_some() => Subject::Deployment,
+            ([device], _) => device.key().map_or(Subject::Deployment, Subject::Device),
+            ([], [site]) => Subject::Site(site),
+            _ => Subject::Deployment,
         }
     }
 

@@ -79,7 +79,7 @@ fn most(args: &StatusArgs) -> Option<usize> {
 async fn show_emco(session: &mut Session<'_>, args: &StatusArgs) -> Result<(), CtlError> {
     let StatusQuery { output, status: axis, .. } = args.query();
     let answer = gathered(&session.hub, StatusQuery { status: None, ..args.query() }, most(args)).await?;
-    let of = args.whole_device();
+    let of = args.subject();
     let mut shape = match args.list {
         Some(names) => emco::names(&answer, of, names.into()),
         None => emco::status(&answer, of, Asked { output, axis }),
@@ -87,7 +87,7 @@ async fn show_emco(session: &mut Session<'_>, args: &StatusArgs) -> Result<(), C
     if let (Some(id), None) = (&args.deployment, args.list) {
         emco::states::insert(&mut shape, actions(&session.hub, id, args).await);
     }
-    if args.deprecated_type.is_some() {
+    if args.deprecated_type.is_some() && !matches!(of, emco::Subject::Site(_)) {
         emco::deprecated::rename(&mut shape);
     }
     session.show_own(&shape, |_, _| String::new())

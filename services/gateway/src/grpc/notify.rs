@@ -227,10 +227,8 @@ fn question(message: &StatusRegistration) -> Result<WatchedStatus, Status> {
         Some(Key::ClusterKey(of)) => {
             Subject::Cluster { provider: &of.cluster_provider, cluster: &of.cluster }
         }
-        Some(Key::LcKey(_)) => {
-            return Err(Status::not_found("Muster has no logical clouds: name a digKey or a clusterKey"));
-        }
-        None => return Err(invalid("key", "is missing: name a digKey or a clusterKey")),
+        Some(Key::LcKey(of)) => Subject::Cloud { project: &of.project, cloud: &of.logical_cloud },
+        None => return Err(invalid("key", "is missing: name a digKey, an lcKey or a clusterKey")),
     };
     let axis = match message.status_type() {
         StatusValue::Ready => "ready",
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_names_a_deployment_or_a_device_and_one_axis() {
+    fn a_registration_names_a_deployment_device_or_site_and_one_axis() {
         let named = |key: Option<Key>, axis: StatusValue| {
             let message =
                 StatusRegistration { key, status_type: axis.into(), ..StatusRegistration::default() };
@@ -363,12 +361,16 @@ mod tests {
         };
         assert!(named(group("web"), StatusValue::Ready).is_ok());
         assert!(named(group("web"), StatusValue::Deployed).is_ok());
+        let cloud = |name: &str| {
+            Some(Key::LcKey(muster_proto::LcKey { project: "plant".into(), logical_cloud: name.into() }))
+        };
+        assert!(named(cloud("plant7"), StatusValue::Ready).is_ok());
         for (key, axis, code) in [
             (group("web"), StatusValue::StatusError, tonic::Code::InvalidArgument),
             (group("web"), StatusValue::NotReady, tonic::Code::InvalidArgument),
             (group("W E B"), StatusValue::Ready, tonic::Code::InvalidArgument),
             (None, StatusValue::Ready, tonic::Code::InvalidArgument),
-            (Some(Key::LcKey(muster_proto::LcKey::default())), StatusValue::Ready, tonic::Code::NotFound),
+            (cloud("Plant 7"), StatusValue::Ready, tonic::Code::InvalidArgument),
         ] {
             assert_eq!(named(key.clone(), axis).err(), Some(code), "{key:?}");
         }

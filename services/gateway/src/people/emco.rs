@@ -1,9 +1,9 @@
 //! `/v2`: EMCO's status query, for clients of EMCO. A deployment intent group is a deployment, a cluster is a device of the site
-//! that is its provider.
+//! that is its provider, a logical cloud is a site with everything that runs there.
 //!
-//! Muster has no projects, composite apps and versions: an address may name any, and the answer repeats them. It has no
-//! logical clouds either, so their address is refused. An unknown deployment, device, application or component is 404: EMCO answers
-//! 400 to the first three, and with nothing to unknown values of filters. `…/status/watch` streams EMCO's notifications ([`WatchedStatus`]). EMCO's lifecycle requests are not served.
+//! Muster has no projects, composite apps and versions: an address may name any, and the answer repeats them. An unknown deployment,
+//! device, site, application or component is 404: EMCO answers 400 to names of its addresses, and with nothing to unknown values of
+//! filters. `…/status/watch` streams EMCO's notifications ([`WatchedStatus`]). EMCO's lifecycle requests are not served.
 
 pub(crate) mod named;
 pub(super) mod notify;
@@ -23,7 +23,7 @@ use muster_client::status::gathered;
 use muster_contract::DeploymentId;
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::history::Point;
-use muster_contract::query::{Output, Query};
+use muster_contract::query::{DevicesAnswer, Output, Query};
 use muster_contract::status::StatusAnswer;
 use muster_service::error::chain;
 use serde_json::{Value, json};
@@ -40,23 +40,16 @@ pub(super) const GROUP: &str =
     "/v2/projects/{project}/composite-apps/{compositeApp}/{version}/deployment-intent-groups/{group}/status";
 /// The address of the status of a cluster.
 pub(super) const CLUSTER: &str = "/v2/cluster-providers/{provider}/clusters/{cluster}/status";
-/// The address of the status of a logical cloud, which does not exist.
-const LOGICAL_CLOUD: &str = "/v2/projects/{project}/logical-clouds/{cloud}/status";
+/// The address of the status of a logical cloud.
+pub(super) const LOGICAL_CLOUD: &str = "/v2/projects/{project}/logical-clouds/{cloud}/status";
 /// Most targets in one answer: EMCO's answers have no pages.
 const TARGETS_MAX: usize = 10_000;
 
 /// The routes.
 pub(super) fn router() -> Router<People> {
-    let no_clouds = async || {
-        let detail = "Muster has no logical clouds: ask for a deployment intent group or a cluster";
-        Problem::new(StatusCode::NOT_FOUND, detail)
-    };
-    Router::new()
-        .route(GROUP, get(status))
-        .route(CLUSTER, get(status))
-        .route(LOGICAL_CLOUD, get(no_clouds))
-        .route(&format!("{GROUP}/watch"), get(watch))
-        .route(&format!("{CLUSTER}/watch"), get(watch))
+    [GROUP, CLUSTER, LOGICAL_CLOUD].into_iter().fold(Router::new(), |router, address| {
+        router.route(address, get(status)).route(&format!("{address}/watch"), get(watch))
+    })
 }
 
 type PathParams = Result<RawPathParams, RawPathParamsRejection>;
@@ -77,7 +70,7 @@ async fn status(
     let _permit = people.gather()?;
     let mut actions = match &anchor {
         Anchor::Group { id, .. } => Some(actions(&people, id).await),
-        Anchor::Cluster(_) => None,
+        Anchor::Cluster(_) | Anchor::Cloud { .. } => None,
     };
     let mut question = request.query.clone();
     if let Some(instance) = &request.instance
@@ -98,7 +91,7 @@ fn shape(
     answer: &StatusAnswer,
     actions: Option<Result<ActionsAnswer, AskError>>,
 ) -> Value {
-    let of = anchor.device();
+    let of = anchor.subject();
     if let Some(names) = request.names {
         let mut shape = emco::names(answer, of, names);
         anchor.insert(&mut shape);
@@ -140,14 +133,25 @@ fn point_of(instance: &str, actions: &ActionsAnswer) -> Result<Point, Problem> {
     Ok(Point { at_seq: last, ..Point::default() })
 }
 
-/// Refuses a device that the hub does not know: its status would look like one of a device without deployments.
+/// Refuses a device or site that the hub does not know: its status would look like one without deployments.
 async fn check_known(people: &People, anchor: &Anchor, answer: &StatusAnswer) -> Result<(), Problem> {
-    let Anchor::Cluster(key) = anchor else { return Ok(()) };
     if !answer.targets.is_empty() || answer.total.is_some_and(|total| total > 0) {
         return Ok(());
     }
-    let query = Query { site: key.site.clone().into(), device: Some(key.device.clone()), ..Query::default() };
-    people.hub.query("device", &query).await?;
+    match anchor {
+        Anchor::Group { .. } => {}
+        Anchor::Cluster(key) => {
+            let (site, device) = (key.site.clone().into(), Some(key.device.clone()));
+            people.hub.query("device", &Query { site, device, ..Query::default() }).await?;
+        }
+        Anchor::Cloud { site, .. } => {
+            let query = Query { site: site.clone().into(), limit: Some(1), ..Query::default() };
+            let found: DevicesAnswer = understood(&people.hub.query("devices", &query).await?)?;
+            if found.devices.is_empty() {
+                return Err(anchor.absent());
+            }
+        }
+    }
     Ok(())
 }
 

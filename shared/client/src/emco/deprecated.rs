@@ -14,7 +14,7 @@ const OF_THE_WHOLE: [(&str, &str); 3] =
 const OF_A_RESOURCE: [(&str, &str); 2] =
     [("deployedStatus", "rsyncStatus"), ("readyStatus", "clusterStatus")];
 
-/// Gives the shape of a deployment or of a device as a whole its old names.
+/// Gives the shape of a deployment or of a device as a whole its old names. A logical cloud has none at EMCO.
 pub fn rename(shape: &mut Value) {
     let Some(shape) = shape.as_object_mut() else { return };
     rename_keys(shape, &OF_THE_WHOLE);

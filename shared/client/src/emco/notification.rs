@@ -10,18 +10,24 @@ use muster_contract::query::Output;
 use muster_contract::status::{Axis, ComponentLine, Deployed, Ready, StatusAnswer, TargetStatus};
 use serde_json::{Value, json};
 
-use super::{by_app, cluster_of};
+use super::{Subject, by_app, by_device, cluster_of};
 
-/// The notification of an answer that has both axes; of a cluster as a whole with `of`. `details` are empty with
-/// [`Output::Summary`].
-pub fn notification(answer: &StatusAnswer, of: Option<&DeviceKey>, axis: Axis, output: Output) -> Value {
+/// The notification of an answer that has both axes, without `details` with [`Output::Summary`].
+pub fn notification(answer: &StatusAnswer, of: Subject<'_>, axis: Axis, output: Output) -> Value {
     let rollup = &answer.rollup;
     let mut value =
         json!({ "statusValue": word(axis, holds(axis, rollup.deployed_status, rollup.ready_status)) });
     let details: Vec<Value> = match (output, of) {
         (Output::Summary, _) => return value,
-        (_, Some(key)) => vec![json!({ "cluster": whole_cluster(key, answer, axis) })],
-        (_, None) => by_app(answer).into_iter().map(|(name, targets)| app(name, &targets, axis)).collect(),
+        (_, Subject::Device(key)) => {
+            vec![whole_cluster(key, &answer.targets.iter().collect::<Vec<_>>(), axis)]
+        }
+        (_, Subject::Site(_)) => {
+            by_device(answer).into_iter().map(|(key, targets)| whole_cluster(key, &targets, axis)).collect()
+        }
+        (_, Subject::Deployment) => {
+            by_app(answer).into_iter().map(|(name, targets)| app(name, &targets, axis)).collect()
+        }
     };
     value["details"] = details.into();
     value
@@ -44,16 +50,15 @@ fn cluster(target: &TargetStatus, axis: Axis) -> Value {
     value
 }
 
-fn whole_cluster(key: &DeviceKey, answer: &StatusAnswer, axis: Axis) -> Value {
-    let targets = &answer.targets;
+fn whole_cluster(key: &DeviceKey, targets: &[&TargetStatus], axis: Axis) -> Value {
     let is_all = !targets.is_empty() && targets.iter().all(|target| target_holds(target, axis));
     let resources = targets.iter().flat_map(|target| &target.components);
-    json!({
+    json!({ "cluster": {
         "clusterProvider": key.site,
         "cluster": key.device,
         "statusValue": word(axis, is_all),
         "resources": resources.map(|component| resource(component, axis)).collect::<Vec<_>>(),
-    })
+    } })
 }
 
 fn resource(component: &ComponentLine, axis: Axis) -> Value {

@@ -8,8 +8,10 @@ use schemars::SchemaGenerator;
 use schemars::generate::Contract;
 use serde_json::{Map, Value, json};
 
-use super::super::emco::request::{CLUSTER_WATCHED, GROUP_WATCHED, OF_A_CLUSTER, OF_A_GROUP};
-use super::super::emco::{CLUSTER, GROUP};
+use super::super::emco::request::{
+    CLOUD_WATCHED, CLUSTER_WATCHED, GROUP_WATCHED, OF_A_CLOUD, OF_A_CLUSTER, OF_A_GROUP,
+};
+use super::super::emco::{CLUSTER, GROUP, LOGICAL_CLOUD};
 use super::PREFIX;
 use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
 use super::filters::SELECT;
@@ -90,6 +92,7 @@ fn add_emco(paths: &mut Map<String, Value>) {
     for (path, name, status, watched) in [
         (GROUP, "getEmcoGroupStatus", &OF_A_GROUP[..], &GROUP_WATCHED[..]),
         (CLUSTER, "getEmcoClusterStatus", &OF_A_CLUSTER[..], &CLUSTER_WATCHED[..]),
+        (LOGICAL_CLOUD, "getEmcoLogicalCloudStatus", &OF_A_CLOUD[..], &CLOUD_WATCHED[..]),
     ] {
         let events = format!("{path}/watch");
         let summary = "EMCO's status query, for clients of EMCO";

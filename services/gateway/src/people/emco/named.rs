@@ -23,6 +23,13 @@ pub(crate) enum Subject<'a> {
         /// The device.
         cluster: &'a str,
     },
+    /// A site.
+    Cloud {
+        /// The project, which Muster does not have.
+        project: &'a str,
+        /// The site.
+        cloud: &'a str,
+    },
 }
 
 /// The question of notifications with these parameters.
@@ -36,6 +43,7 @@ pub(crate) fn watched<'a>(
     let anchor = match subject {
         Subject::Group { names, group } => Anchor::group(names, group)?,
         Subject::Cluster { provider, cluster } => Anchor::cluster(provider, cluster)?,
+        Subject::Cloud { project, cloud } => Anchor::cloud(project, cloud)?,
     };
     let query = Serializer::new(String::new()).extend_pairs(parameters).finish();
     let request = StatusRequest::notifications(&anchor, &query)?;

@@ -13,7 +13,7 @@ use crate::people::People;
 /// Most targets of one notification: it is made anew every few seconds.
 const TARGETS_MAX: usize = 1_000;
 
-/// The notification and the sequence of LEDGER that it is true as of; `None` if the deployment or device is gone.
+/// The notification and the sequence of LEDGER that it is true as of; `None` if the deployment, device or site is gone.
 ///
 /// # Errors
 /// No service answers.
@@ -34,7 +34,7 @@ pub(crate) async fn read(watched: &WatchedStatus, people: &People) -> Result<Opt
     if watched.is_gone(&answer) {
         return Ok(None);
     }
-    let mut value = notification(&answer, watched.anchor.device(), watched.request.axis, output);
+    let mut value = notification(&answer, watched.anchor.subject(), watched.request.axis, output);
     let shown = answer.targets.len() as u64;
     let left_out = answer.total.unwrap_or(shown).saturating_sub(shown);
     if output != Output::Summary && left_out > 0 {

@@ -3,11 +3,11 @@
 
 use axum::extract::RawPathParams;
 use axum::http::StatusCode;
-use muster_client::emco::Names;
+use muster_client::emco::{Names, Subject};
 use muster_contract::limits::LABEL_CHARS_MAX;
 use muster_contract::query::Output;
 use muster_contract::status::{Axis, DevicePath, StatusQuery};
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::{DeploymentId, DeviceKey, LabelError, SiteId};
 use serde_json::{Value, json};
 
 use super::super::api::params::{Kind, Param, Values, param};
@@ -37,10 +37,14 @@ pub(crate) const OF_A_GROUP: [Param; 10] =
     [STATUS, TYPE, OUTPUT, INSTANCE, FILTERS[0], FILTERS[1], FILTERS[2], LISTS[0], LISTS[1], LISTS[2]];
 /// The parameters of a cluster's status.
 pub(crate) const OF_A_CLUSTER: [Param; 5] = [STATUS, TYPE, OUTPUT, FILTERS[0], FILTERS[2]];
+/// The parameters of a logical cloud's status: EMCO has `type` there and ignores it.
+pub(crate) const OF_A_CLOUD: [Param; 7] = [STATUS, TYPE, OUTPUT, FILTERS[1], FILTERS[2], LISTS[1], LISTS[2]];
 /// The parameters of the notifications of a group.
 pub(crate) const GROUP_WATCHED: [Param; 5] = [STATUS, OUTPUT, FILTERS[0], FILTERS[1], FILTERS[2]];
 /// The parameters of the notifications of a cluster.
 pub(crate) const CLUSTER_WATCHED: [Param; 4] = [STATUS, OUTPUT, FILTERS[0], FILTERS[2]];
+/// The parameters of the notifications of a logical cloud.
+pub(crate) const CLOUD_WATCHED: [Param; 4] = [STATUS, OUTPUT, FILTERS[1], FILTERS[2]];
 
 /// The address of a question: EMCO calls it the anchor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub(super) enum Anchor {
     Group { id: DeploymentId, project: String, composite_app: String, version: String },
     /// Everything that runs on a device.
     Cluster(DeviceKey),
+    /// Everything that runs at a site, with the name of its project in the address.
+    Cloud { site: SiteId, project: String },
 }
 
 impl Anchor {
@@ -61,6 +67,9 @@ impl Anchor {
         if let Some(provider) = text("provider") {
             return Self::cluster(provider, text("cluster").unwrap_or_default());
         }
+        if let Some(cloud) = text("cloud") {
+            return Self::cloud(text("project").unwrap_or_default(), cloud);
+        }
         let [project, app, version, group] =
             ["project", "compositeApp", "version", "group"].map(|name| text(name).unwrap_or_default());
         Self::group([project, app, version], group)
@@ -71,7 +80,7 @@ impl Anchor {
     /// # Errors
     /// As [`Self::read`].
     pub(super) fn group([project, app, version]: [&str; 3], group: &str) -> Result<Self, Problem> {
-        let refuse = |error: muster_contract::LabelError| Problem::field("group", error.to_string());
+        let refuse = |error: LabelError| Problem::field("group", error.to_string());
         Ok(Self::Group {
             id: group.parse().map_err(refuse)?,
             project: checked_name("project", project)?,
@@ -89,28 +98,59 @@ impl Anchor {
         key.map(Self::Cluster).map_err(|error| Problem::field("cluster", error.to_string()))
     }
 
-    /// The device of a cluster's question.
-    pub(super) const fn device(&self) -> Option<&DeviceKey> {
+    /// A site by the name of its logical cloud, with the name of a project.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn cloud(project: &str, cloud: &str) -> Result<Self, Problem> {
+        let site = cloud.parse().map_err(|error: LabelError| Problem::field("cloud", error.to_string()))?;
+        Ok(Self::Cloud { site, project: checked_name("project", project)? })
+    }
+
+    /// The subject of an answer.
+    pub(super) const fn subject(&self) -> Subject<'_> {
         match self {
-            Self::Group { .. } => None,
-            Self::Cluster(key) => Some(key),
+            Self::Group { .. } => Subject::Deployment,
+            Self::Cluster(key) => Subject::Device(key),
+            Self::Cloud { site, .. } => Subject::Site(site),
+        }
+    }
+
+    /// The parameters of its status.
+    const fn parameters(&self) -> &'static [Param] {
+        match self {
+            Self::Group { .. } => &OF_A_GROUP,
+            Self::Cluster(_) => &OF_A_CLUSTER,
+            Self::Cloud { .. } => &OF_A_CLOUD,
+        }
+    }
+
+    /// The parameters of its notifications.
+    const fn watched_parameters(&self) -> &'static [Param] {
+        match self {
+            Self::Group { .. } => &GROUP_WATCHED,
+            Self::Cluster(_) => &CLUSTER_WATCHED,
+            Self::Cloud { .. } => &CLOUD_WATCHED,
         }
     }
 
     /// Adds the names of the address to an answer.
     pub(super) fn insert(&self, shape: &mut Value) {
-        if let Self::Group { project, composite_app, version, .. } = self {
+        if let Self::Group { project, .. } | Self::Cloud { project, .. } = self {
             shape["project"] = json!(project);
+        }
+        if let Self::Group { composite_app, version, .. } = self {
             shape["compositeApp"] = json!(composite_app);
             shape["compositeAppVersion"] = json!(version);
         }
     }
 
-    /// The problem of a deployment or device that does not exist.
+    /// The problem of a deployment, device or site that does not exist.
     pub(super) fn absent(&self) -> Problem {
         let detail = match self {
             Self::Group { id, .. } => format!("there is no deployment '{id}'"),
             Self::Cluster(key) => format!("there is no device '{key}'"),
+            Self::Cloud { site, .. } => format!("there is no site '{site}'"),
         };
         Problem::new(StatusCode::NOT_FOUND, detail)
     }
@@ -151,8 +191,7 @@ impl StatusRequest {
     /// # Errors
     /// A parameter or its value is unknown.
     pub(super) fn status(anchor: &Anchor, query: &str) -> Result<Self, Problem> {
-        let known: &[Param] = if anchor.device().is_some() { &OF_A_CLUSTER } else { &OF_A_GROUP };
-        let values = read(query, known)?;
+        let values = read(query, anchor.parameters())?;
         let status = word(&values, "status", &AXES)?;
         let deprecated = word(&values, "type", &TYPES)?;
         let is_named = |name: &str| values.get(name) == Some("true");
@@ -162,12 +201,18 @@ impl StatusRequest {
             Some(_) => Output::All,
             None => word(&values, "output", &OUTPUTS)?.unwrap_or(Output::All),
         };
+        // As at EMCO, a question that names neither gets what `type` gives; a logical cloud has no `type` and is asked for readiness.
+        let is_cloud = matches!(anchor, Anchor::Cloud { .. });
+        let axis = if is_cloud {
+            status.unwrap_or(Axis::Ready)
+        } else {
+            status.or(deprecated).unwrap_or(Axis::Deployed)
+        };
         Ok(Self {
             query: filtered(anchor, &values, output)?,
-            axis: status.or(deprecated).unwrap_or(Axis::Deployed),
+            axis,
             names,
-            // As at EMCO, a question that names neither gets the names that `type` gives.
-            is_deprecated: status.is_none() && names.is_none(),
+            is_deprecated: status.is_none() && names.is_none() && !is_cloud,
             instance: values.get("instance").map(str::to_owned),
         })
     }
@@ -177,8 +222,7 @@ impl StatusRequest {
     /// # Errors
     /// A parameter or its value is unknown.
     pub(super) fn notifications(anchor: &Anchor, query: &str) -> Result<Self, Problem> {
-        let known: &[Param] = if anchor.device().is_some() { &CLUSTER_WATCHED } else { &GROUP_WATCHED };
-        let values = read(query, known)?;
+        let values = read(query, anchor.watched_parameters())?;
         let output = word(&values, "output", &OUTPUTS[..2])?.unwrap_or(Output::Summary);
         Ok(Self {
             query: filtered(anchor, &values, output)?,
@@ -191,8 +235,9 @@ impl StatusRequest {
 
     /// Whether something can exist and not pass.
     pub(super) fn is_filtered(&self) -> bool {
-        let StatusQuery { id, app, device, component, .. } = &self.query;
-        !app.is_empty() || !component.is_empty() || (id.is_some() && !device.is_empty())
+        let StatusQuery { id, app, device, component, site, .. } = &self.query;
+        let is_of_devices = (id.is_some() || !site.is_empty()) && !device.is_empty();
+        !app.is_empty() || !component.is_empty() || is_of_devices
     }
 }
 
@@ -226,16 +271,17 @@ fn filtered(anchor: &Anchor, values: &Values, output: Output) -> Result<StatusQu
     };
     let component =
         |text: &str| text.parse().map_err(|_| refuse("resource", text, "is no name of a component"));
-    let (id, devices) = match anchor {
-        Anchor::Group { id, .. } => {
-            (Some(id.clone()), values.all("cluster").map(device).collect::<Result<_, _>>()?)
-        }
-        Anchor::Cluster(key) => (None, vec![DevicePath(key.clone())]),
+    let clusters = values.all("cluster").map(device).collect::<Result<_, _>>()?;
+    let (id, device, site) = match anchor {
+        Anchor::Group { id, .. } => (Some(id.clone()), clusters, Vec::new()),
+        Anchor::Cluster(key) => (None, vec![DevicePath(key.clone())], Vec::new()),
+        Anchor::Cloud { site, .. } => (None, clusters, vec![site.clone()]),
     };
     let query = StatusQuery {
         id,
+        site,
         app: values.all("app").map(str::to_owned).collect(),
-        device: devices,
+        device,
         component: values.all("resource").map(component).collect::<Result<_, _>>()?,
         output,
         ..StatusQuery::default()

@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use muster_client::emco::Subject;
 use muster_contract::status::{Rollup, StatusAnswer};
 use serde_json::json;
 
@@ -35,18 +36,19 @@ impl Hash for WatchedStatus {
 impl WatchedStatus {
     pub(super) fn new(anchor: Anchor, request: StatusRequest) -> Self {
         // Names that Muster does not have are in no notification.
-        let key = json!([anchor.device(), request.query, request.axis]).to_string();
+        let key =
+            json!([request.query, request.axis, matches!(anchor.subject(), Subject::Deployment)]).to_string();
         Self { key, anchor: Arc::new(anchor), request: Arc::new(request) }
     }
 
-    /// Whether a deployment has no target left. A device stays while the hub knows it.
+    /// Whether a deployment has no target left. A device or site stays while the hub knows it.
     pub(super) fn is_gone(&self, answer: &StatusAnswer) -> bool {
         let Rollup { targets, leaving, superseded, .. } = &answer.rollup;
         let is_empty = targets + leaving + superseded == 0;
-        self.anchor.device().is_none() && !self.request.is_filtered() && is_empty
+        self.anchor.subject() == Subject::Deployment && !self.request.is_filtered() && is_empty
     }
 
-    /// The problem of a deployment or device that is gone.
+    /// The problem of a deployment, device or site that is gone.
     pub(crate) fn absent(&self) -> Problem {
         self.anchor.absent()
     }
