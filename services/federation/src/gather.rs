@@ -12,12 +12,12 @@ use std::str::FromStr;
 use bytes::Bytes;
 use muster_bus::Fault;
 use muster_contract::query::{
-    DeploymentsAnswer, DevicesAnswer, ErrorBody, ErrorCode, ErrorReply, Output, PAGE_MAX, Query,
+    DeploymentsAnswer, DeviceLine, DevicesAnswer, ErrorBody, ErrorCode, ErrorReply, Output, PAGE_MAX, Query,
 };
 use muster_contract::question::{checked_limit, fitting, json, parsed_after};
 use muster_contract::status::{StatusAnswer, StatusQuery};
-use muster_contract::{DeploymentId, DeviceKey, HubName, SiteId};
-use muster_domain::fold::{DeploymentSum, Merge, Pages, SortedRow, StatusSum, hearing_of};
+use muster_contract::{DeploymentId, HubName, SiteId};
+use muster_domain::fold::{DeploymentSum, Merge, Pages, SilentDevice, SortedRow, StatusSum, hearing_of};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
@@ -119,17 +119,33 @@ pub async fn devices(
     query: &Query,
     questions: HubQuestions,
 ) -> Result<Bytes, Fault> {
-    let (mut pages, limit) = begun(query)?;
+    if query.by_silence {
+        devices_of(hubs, merged, query, questions, SilentDevice, |row| row.0.clone()).await
+    } else {
+        devices_of(hubs, merged, query, questions, |line| line, DeviceLine::clone).await
+    }
+}
+
+/// The same in the order of a type of row.
+async fn devices_of<R: SortedRow<SortKey: FromStr<Err: std::error::Error> + ToString>>(
+    hubs: &impl Hubs,
+    merged: &Merged,
+    query: &Query,
+    questions: HubQuestions,
+    row: impl Fn(DeviceLine) -> R,
+    line: impl Fn(&R) -> DeviceLine,
+) -> Result<Bytes, Fault> {
+    let (mut pages, limit) = begun::<R>(query)?;
     let mut unheard = Vec::new();
     for (hub, answer) in listed(hubs, "devices", questions).await? {
         let DevicesAnswer { devices, hub: hearing, next, .. } = answer;
         unheard.push((hub.clone(), hearing));
-        pages.add_page(devices, ended(&hub, next.as_deref())?);
+        pages.add_page(devices.into_iter().map(&row).collect(), ended(&hub, next.as_deref())?);
     }
     let as_of = merged.read_merge(Merge::as_of);
     let answer = fitting(limit.min(pages.len().max(1)), |most| {
         let (devices, next) = pages.cut(most);
-        let (devices, next) = (devices.to_vec(), next.map(|next| next.to_string()));
+        let (devices, next) = (devices.iter().map(&line).collect(), next.map(|next| next.to_string()));
         Ok(DevicesAnswer { as_of, devices, hub: hearing_of(&unheard), next })
     });
     answer.map_err(Fault::from)
@@ -172,9 +188,12 @@ pub async fn deployments(
 }
 
 /// A page that makes sense so far.
-fn begun<T: SortedRow>(query: &Query) -> Result<(Pages<T>, usize), ErrorBody> {
+fn begun<T>(query: &Query) -> Result<(Pages<T>, usize), ErrorBody>
+where
+    T: SortedRow<SortKey: FromStr<Err: std::fmt::Display>>,
+{
     let limit = checked_limit(query.limit)?;
-    parsed_after::<DeviceKey>(query.after.as_deref())?;
+    parsed_after::<T::SortKey>(query.after.as_deref())?;
     Ok((Pages::new(limit), limit))
 }
 

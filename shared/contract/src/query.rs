@@ -73,6 +73,10 @@ pub struct Query {
     /// Filter of `devices`: targets of this deployment that have not installed it, by their last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_running: Option<DeploymentId>,
+    /// For `devices`: those that are not heard and not retired, never heard first, then the longest silence first, by name within a
+    /// second. The only other filter is `site`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_silence: bool,
     /// How much of `device`: with `detail` the last report of each deployment is whole.
     pub output: Output,
     /// When: the present where nothing is said.
@@ -116,7 +120,7 @@ pub struct DeploymentsAnswer {
     pub next: Option<String>,
 }
 
-/// Answer of `muster.query.devices`: ordered by site and device.
+/// Answer of `muster.query.devices`: ordered by site and device, or by silence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DevicesAnswer {

@@ -66,14 +66,16 @@ pub fn read_query(endpoint: &str, question: &[u8]) -> Result<Query, ErrorBody> {
         "deployment" => &["id"],
         "deployments" => &["error", "site", "verdict"],
         "device" => &["device", "output", "site"],
-        "devices" => &["device", "error", "freshness", "notRunning", "site", "version"],
+        "devices" => &["bySilence", "device", "error", "freshness", "notRunning", "site", "version"],
         // A federation selects the hub by the site.
         "site" | "moment" | "digests" | "verify" => &["site"],
         "why" => &["device", "id", "site"],
         "actions" | "timeline" => &["id"],
         _ => &[],
     };
-    let Query { id, site, device, freshness, verdict, error, version, not_running, output, .. } = &query;
+    let Query {
+        id, site, device, freshness, verdict, error, version, not_running, by_silence, output, ..
+    } = &query;
     let filters = [
         ("id", id.is_some()),
         ("site", !site.is_empty()),
@@ -83,8 +85,13 @@ pub fn read_query(endpoint: &str, question: &[u8]) -> Result<Query, ErrorBody> {
         ("error", !error.is_empty()),
         ("version", !version.is_empty()),
         ("notRunning", not_running.is_some()),
+        ("bySilence", *by_silence),
         ("output", *output != Output::Summary),
     ];
+    let is_alone = |(name, is_there): &(&str, bool)| !is_there || ["site", "bySilence"].contains(name);
+    if *by_silence && !filters.iter().all(is_alone) {
+        return Err(bad("bySilence: the only filter beside it is site".to_owned()));
+    }
     match filters.into_iter().find(|(name, is_there)| *is_there && !known.contains(name)) {
         Some((name, _)) => {
             let lines = if endpoint == "deployment" { "; `status` has a line for each device" } else { "" };

@@ -52,6 +52,7 @@ mod rollout_line;
 mod seq_account;
 mod seq_set;
 mod silence;
+mod silence_order;
 mod silence_starts;
 mod slots;
 mod standing;
@@ -73,12 +74,13 @@ pub use fleet::{Fleet, Outcome, Position};
 pub use groups::NoGroups;
 pub use hearing::HearingState;
 pub use merge::{
-    AppliedPart, DeploymentSum, Merge, NoticeSum, OtherHub, Pages, SortedRow, StatusSum, WhyAsked, WhySum,
-    all_unheard, hearing_of,
+    AppliedPart, DeploymentSum, Merge, NoticeSum, OtherHub, Pages, SilentDevice, SortedRow, StatusSum,
+    WhyAsked, WhySum, all_unheard, hearing_of,
 };
 pub use notify::{Changes, NothingToTell};
 pub use record::DeviceRecord;
 pub use silence::SilentDevices;
+pub use silence_order::{SilenceCursor, SilenceCursorError};
 pub use status::{CursorError, StatusCursor, StatusRefusal, verdict_of};
 pub use tally::BadPart;
 pub use timeline::Timeline;

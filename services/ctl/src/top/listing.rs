@@ -12,6 +12,7 @@ use muster_contract::incident::HubIncident;
 use muster_contract::query::{DeploymentsAnswer, DeviceLine, DevicesAnswer};
 use muster_contract::rollout::{HeldChange, OpenRollout};
 use muster_contract::view::{DeploymentView, Verdict};
+use muster_domain::fold::SilenceCursor;
 
 use super::fleet_screen::{FleetScreen, Part, Staleness};
 use super::view::{ListRow, Subject, Tab, Target, View};
@@ -128,8 +129,7 @@ fn deployments(answer: &DeploymentsAnswer, filter: &str, width: usize, now: Time
 fn silent(answer: &DevicesAnswer, all: Option<u64>, filter: &str, width: usize, now: Timestamp) -> Listing {
     let text = |line: &DeviceLine| format!("{} {}", line.key, freshness(line.freshness));
     let mut found: Vec<_> = answer.devices.iter().filter(|line| is_found(&text(line), filter)).collect();
-    // Never heard is the longest silence.
-    found.sort_by_key(|line| (line.last_heard_at, &line.key));
+    found.sort_by_cached_key(|line| SilenceCursor::of(line));
     let targets = found.iter().map(|line| Target::Device(line.key.clone())).collect();
     let total = answer.devices.len();
     let listing = Listing::table(render::device::rows(found, now), targets, total, width);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use muster_contract::query::{Output, PAGE_MAX, Query};
 use muster_contract::status::StatusQuery;
-use muster_contract::view::Freshness;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use serde::de::DeserializeOwned;
@@ -35,11 +34,7 @@ pub(super) async fn rounds(hub: Hub, clock: Arc<dyn Clock>, updates: mpsc::Sende
 
 async fn round(hub: &Hub, clock: &dyn Clock) -> Round {
     let (hub, at, fleet) = (&hub.fresh(), clock.now(), Query::default());
-    let silent = Query {
-        freshness: [Freshness::Stale, Freshness::Never].into_iter().collect(),
-        limit: Some(PAGE_MAX),
-        ..Query::default()
-    };
+    let silent = Query { by_silence: true, limit: Some(PAGE_MAX), ..Query::default() };
     let (fleet, deployments, silent, rollouts, incidents) = tokio::join!(
         hub.query("fleet", &fleet),
         hub.pages("deployments", "deployments", Query::default()),

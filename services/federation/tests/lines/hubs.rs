@@ -14,7 +14,7 @@ use muster_contract::question::{
 use muster_contract::status::StatusQuery;
 use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::{DeviceKey, HubName, SiteId, Timestamp};
-use muster_domain::fold::{Fleet, Page, StatusRefusal};
+use muster_domain::fold::{Fleet, Page, SilenceCursor, StatusRefusal};
 use muster_federation::gather::{self, Hubs};
 use muster_federation::handler;
 use muster_federation::merged::Merged;
@@ -225,12 +225,19 @@ fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, Err
         let page = Page { after: parsed_after(query.after.as_deref())?, limit: checked_limit(query.limit)? };
         return json(fleet.deployments_answer(&query, &page).map_err(|refusal| refused(&refusal))?);
     }
-    let after: Option<DeviceKey> = parsed_after(query.after.as_deref())?;
+    let by_silence: Option<SilenceCursor> =
+        if query.by_silence { parsed_after(query.after.as_deref())? } else { None };
+    let after: Option<DeviceKey> =
+        if query.by_silence { None } else { parsed_after(query.after.as_deref())? };
     let (site, limit) = (query.site.only(), checked_limit(query.limit)?);
     let page = |limit| Page { after: after.clone(), limit };
     if endpoint == "devices" {
         return fitting(limit, |limit| {
-            fleet.devices_answer(&query, &page(limit)).map_err(|refusal| refused(&refusal))
+            let answer = match query.by_silence {
+                true => fleet.devices_by_silence(&query, &Page { after: by_silence.clone(), limit }),
+                false => fleet.devices_answer(&query, &page(limit)),
+            };
+            answer.map_err(|refusal| refused(&refusal))
         });
     }
     let id = named(query.id.as_ref(), "id")?;

@@ -154,6 +154,16 @@ proptest! {
     }
 
     #[test]
+    fn the_longest_silences_of_several_hubs_are_those_of_one_hub(
+        apart in hubs::apart(), limit in 1usize..6, sites in some_of(&SITES),
+    ) {
+        let question = json!({"bySilence": true, "limit": limit, "site": sites});
+        if apart.hears_of_places(&json!({"site": sites})) {
+            same_pages(&apart, "devices", question)?;
+        }
+    }
+
+    #[test]
     fn deployments_at_sites_of_several_hubs_equal_those_of_one_hub(
         apart in hubs::apart(), limit in 1usize..4, sites in some_of(&SITES), errors in some_of(&CODES),
         verdicts in prop_oneof![2 => Just(Vec::new()), 1 => subsequence(Verdict::ALL.to_vec(), 1..5)],

@@ -77,8 +77,11 @@ pub(super) fn look_up(
             Ok(Answer::Device(Box::new(answer)))
         }
         "devices" => {
-            let page = Page { after: after::<DeviceKey>(query)?, limit };
-            let answer = fleet.devices_answer(query, &page);
+            let answer = if query.by_silence {
+                fleet.devices_by_silence(query, &Page { after: after(query)?, limit })
+            } else {
+                fleet.devices_answer(query, &Page { after: after::<DeviceKey>(query)?, limit })
+            };
             Ok(Answer::Devices(answer.map_err(|refusal| refused(&refusal))?))
         }
         "site" => {

@@ -75,7 +75,7 @@ impl Fleet {
     ///
     /// # Errors
     /// A site is unknown.
-    fn known_sites(&self, query: &Query) -> Result<Vec<&Site>, StatusRefusal> {
+    pub(super) fn known_sites(&self, query: &Query) -> Result<Vec<&Site>, StatusRefusal> {
         let known = |site: &SiteId| {
             let unknown = || StatusRefusal::Unknown(format!("site '{site}' has no devices"));
             self.site(site).ok_or_else(unknown)
@@ -217,7 +217,7 @@ impl Fleet {
         })
     }
 
-    fn line(&self, device: &Device) -> DeviceLine {
+    pub(super) fn line(&self, device: &Device) -> DeviceLine {
         let state = &device.state;
         let anomalies = state.anomalies.as_deref();
         DeviceLine {

@@ -14,6 +14,7 @@ use super::device::Device;
 use super::hearing::HearingState;
 use super::index::DeviceIndex;
 use super::max_timestamp::{MaxTimestamp, highest};
+use super::silence_order::SilenceOrder;
 use super::silence_starts::SilenceStarts;
 use super::standing::{CountClass, DeviceContext, Row};
 use super::totals::Totals;
@@ -57,6 +58,8 @@ pub struct Fleet {
     pub(super) hearing: HearingState,
     /// When the silent devices were last heard.
     pub(super) silence_starts: SilenceStarts,
+    /// The devices that are not heard.
+    pub(super) silence_order: SilenceOrder,
     /// The numbers of the devices that refuse their desired state.
     pub(super) refusing: BTreeSet<u32>,
 }
@@ -86,6 +89,7 @@ impl Default for Fleet {
             capture: Capture::default(),
             hearing: HearingState::default(),
             silence_starts: SilenceStarts::default(),
+            silence_order: SilenceOrder::default(),
             refusing: BTreeSet::new(),
         }
     }
@@ -218,7 +222,9 @@ impl Fleet {
         let mut device = Device::new(site, key.device.clone());
         device.state.unheard_in = self.unheard_in(site, &device);
         self.devices.push(device);
-        self.totals.apply_device(Delta::Add, site, &[], &self.context(number), 0);
+        let context = self.context(number);
+        self.silence_order.admit(number, &context);
+        self.totals.apply_device(Delta::Add, site, &[], &context, 0);
         self.view_aggregates.admit(&self.totals, number, &self.devices[number as usize]);
         self.change_log.push_device(self.as_of, (site, number));
         number
@@ -285,6 +291,7 @@ impl Fleet {
             self.recount(number, [&before, &after], scope, &mut alter);
             self.exchange_heard(number, &before, &after);
             self.silence_starts.exchange(before.silent_since(), after.silent_since());
+            self.silence_order.exchange(number, &before, &after);
         }
         let device = &self.devices[number as usize];
         let counted = |context: &DeviceContext, unknown| {

@@ -17,7 +17,7 @@ mod why;
 pub use deployments::DeploymentSum;
 pub use hearing::hearing_of;
 pub use notice::NoticeSum;
-pub use pages::{Pages, SortedRow};
+pub use pages::{Pages, SilentDevice, SortedRow};
 pub use status::StatusSum;
 pub use view::all_unheard;
 pub use why::{WhyAsked, WhySum};

@@ -4,12 +4,15 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use muster_contract::query::Sites;
+use muster_contract::query::{DevicesAnswer, Query, Sites};
 use muster_contract::silence::{SILENT_DEVICES_MIN, SILENT_SITES_MAX, SilentSite, SilentSites};
 use muster_contract::view::Freshness;
 use muster_contract::{SiteId, Timestamp};
 
+use super::answer::{Page, cut_page};
 use super::fleet::Fleet;
+use super::silence_order::{LastHeardSecond, SilenceCursor};
+use super::status::StatusRefusal;
 use super::totals::Site;
 
 /// Silent devices by site: the sites with most of them, and the sum of the others. A device counts if it was heard once,
@@ -46,6 +49,42 @@ impl Fleet {
     /// When the device that has been silent for longest was last heard, to the second.
     pub fn oldest_silence(&self) -> Option<Timestamp> {
         self.silence_starts.oldest()
+    }
+
+    /// The devices at the query's sites that are not heard, in the order of [`SilenceCursor`]. No other filter holds. Of devices that
+    /// were last heard in one second all are compared, because their names are not kept in order.
+    ///
+    /// # Errors
+    /// A site is unknown.
+    pub fn devices_by_silence(
+        &self,
+        query: &Query,
+        page: &Page<SilenceCursor>,
+    ) -> Result<DevicesAnswer, StatusRefusal> {
+        self.known_sites(query)?;
+        let (after, wanted) = (page.after.as_ref(), page.limit.max(1));
+        let key = |number: u32| self.key_of(&self.devices[number as usize]);
+        let is_listed = |(second, number): &(LastHeardSecond, u32)| {
+            query.site.pass(self.site_of(&self.devices[*number as usize]))
+                && after.is_none_or(|after| *second != after.second || key(*number) > after.device)
+        };
+        let from = after.and_then(|after| after.second);
+        let mut listed = self.silence_order.since(from).filter(is_listed).peekable();
+        let mut numbers: Vec<u32> = Vec::new();
+        while numbers.len() <= wanted
+            && let Some((second, number)) = listed.next()
+        {
+            let first = numbers.len();
+            numbers.push(number);
+            while let Some((_, number)) = listed.next_if(|(next, _)| *next == second) {
+                numbers.push(number);
+            }
+            numbers[first..].sort_unstable_by_key(|number| key(*number));
+        }
+        let lines = numbers.into_iter().map(|number| self.line(&self.devices[number as usize]));
+        let (devices, next) = cut_page(lines, wanted, |line| SilenceCursor::of(line).to_string());
+        let hub = self.hub_hearing_at(query.site.iter());
+        Ok(DevicesAnswer { as_of: self.as_of, devices, hub, next })
     }
 
     /// The silent sites of the whole fleet that have targets.

@@ -85,6 +85,23 @@ fn devices(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeviceLine>
     }
 }
 
+/// All pages of the devices that are not heard; none where a site is unknown.
+fn by_silence(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeviceKey>> {
+    let (mut keys, mut after) = (Vec::new(), None);
+    loop {
+        let page = match fleet.devices_by_silence(query, &Page { after, limit }) {
+            Ok(page) => page,
+            Err(refusal) => return unknown(&refusal),
+        };
+        assert!(page.devices.len() <= limit);
+        keys.extend(page.devices.into_iter().map(|line| line.key));
+        match page.next {
+            Some(next) => after = Some(next.parse().unwrap()),
+            None => return Some(keys),
+        }
+    }
+}
+
 fn is_filtered(query: &Query) -> bool {
     !query.freshness.is_empty()
         || !query.error.is_empty()
@@ -111,6 +128,9 @@ fn check(ledger: &Ledger, query: &Query, limit: usize) -> Result<(), TestCaseErr
         }
         let keys: Vec<DeviceKey> = lines.into_iter().map(|line| line.key).collect();
         prop_assert_eq!(keys, world.listed_devices(query), "{:?}", query);
+    }
+    if let Some(keys) = by_silence(&fleet, query, limit) {
+        prop_assert_eq!(keys, world.devices_by_silence(query), "{:?}", query.site);
     }
     Ok(())
 }

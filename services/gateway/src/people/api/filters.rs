@@ -44,6 +44,11 @@ pub(crate) const DEVICES: &[Param] = &[
     param("error", Kind::List, "Only with an error of this code; may be repeated"),
     param("version", Kind::List, "Only with this version of the agent; may be repeated"),
     param("notRunning", Kind::Text, "Only targets of this deployment that have not installed it"),
+    param(
+        "bySilence",
+        Kind::Flag,
+        "Only devices that are not heard, the longest silence first; the only filter beside it is site",
+    ),
 ];
 /// Filters of status.
 pub(crate) const STATUS: &[Param] = &[

@@ -29,7 +29,7 @@ const ROWS_MAX: usize = 100;
 /// Answers that are read for one page at most, if they hold no device that passes.
 const STEPS_MAX: usize = 200;
 
-const LIST_PARAMS: [Param; 8] = [
+const LIST_PARAMS: [Param; 9] = [
     param("at", Kind::Time, "As known at this time"),
     param("site", Kind::List, "Only this site"),
     param("device", Kind::Text, "Only devices of this name"),
@@ -37,6 +37,7 @@ const LIST_PARAMS: [Param; 8] = [
     param("error", Kind::List, "Only with an error of this code"),
     param("version", Kind::List, "Only with this version of the agent"),
     param("notRunning", Kind::Text, "Only targets of this deployment that have not installed it"),
+    param("bySilence", Kind::Flag, "Only devices that are not heard, the longest silence first"),
     param("after", Kind::Text, "Devices after this one"),
 ];
 
@@ -78,10 +79,14 @@ fn counted(answer: &DevicesAnswer, values: &Values, views: &Views) -> String {
     }
     match known_total(values, views) {
         // Views do not count retired devices, and only a list without this filter has them.
-        Some(total) if values.get("freshness").is_none() => format!("{}, and retired ones", number(total)),
+        Some(total) if heard(values).is_empty() => format!("{}, and retired ones", number(total)),
         Some(total) => format!("{} in all", number(total)),
         None => format!("{} on this page", number(answer.devices.len() as u64)),
     }
+}
+
+fn is_by_silence(values: &Values) -> bool {
+    values.get("bySilence") == Some("true")
 }
 
 /// How many devices pass that are not retired, if views count that: by site and freshness alone.
@@ -105,6 +110,9 @@ fn known_total(values: &Values, views: &Views) -> Option<u64> {
 
 /// The words of the filter by freshness.
 fn heard(values: &Values) -> BTreeSet<&str> {
+    if is_by_silence(values) {
+        return BTreeSet::from(["never", "stale"]);
+    }
     values.all("freshness").flat_map(|words| words.split(',')).collect()
 }
 
@@ -129,6 +137,9 @@ fn words(values: &Values) -> String {
             words += &format!("{before}{}", said.join(" or "));
         }
     }
+    if is_by_silence(values) {
+        words += ", the longest silence first";
+    }
     if words == "Devices" { "All devices".to_owned() } else { words }
 }
 
@@ -143,6 +154,9 @@ fn command(values: &Values) -> String {
         ("at", "at"),
     ] {
         values.all(name).for_each(|value| command += &format!(" --{flag} {}", argument(value)));
+    }
+    if is_by_silence(values) {
+        return command + " --by-silence";
     }
     heard(values).into_iter().for_each(|word| command += &format!(" --freshness {}", argument(word)));
     command

@@ -294,22 +294,21 @@ impl Screen<'_> {
             Ok(devices) if devices.is_empty() && total == 0 => none("Every device is heard."),
             Ok(devices) => html! {
                 ul.rows {
-                    @for line in devices.iter().take(SIDE_ROWS_MAX) {
+                    @for line in devices {
                         li.head {
                             a href={ "/devices/" (encoded(line.key.site.as_str())) "/" (encoded(line.key.device.as_str())) } { (line.key) }
                             span { @match line.last_heard_at { Some(at) => span.soft { "last heard " (ago(at, self.now)) }, None => (freshness(line.freshness)) } }
                         }
                     }
                 }
-                @if total > SIDE_ROWS_MAX as u64 {
+                @if total > devices.len() as u64 {
                     p.note.top-line {
-                        a href="/devices?freshness=stale,never" { "All " (number(total)) }
-                        @if total > PAGE_MAX as u64 { " (these are the longest silent of the first " (number(PAGE_MAX as u64)) " by name)" }
+                        a href="/devices?bySilence=true" { "More by their silence" } ", " a href="/devices?freshness=stale,never" { "all " (number(total)) " by name" }
                     }
                 }
             },
         };
-        let command = "muster devices --freshness stale --freshness never";
+        let command = "muster devices --by-silence";
         panel(html! { "Dark devices" }, html! { (number(total)) }, Some(command), rows)
     }
 

@@ -16,7 +16,6 @@ use muster_contract::plans::{OperationState, OperationStatus, OperationsAnswer, 
 use muster_contract::quarantine::{QuarantineAction, QuarantineAnswer, QuarantineRequest};
 use muster_contract::query::{DeviceLine, DevicesAnswer, PAGE_MAX, Query};
 use muster_contract::timeline::TimelineAnswer;
-use muster_contract::view::Freshness;
 use muster_domain::rollout::RolloutProgress;
 use muster_service::error::chain;
 use tokio::sync::Mutex;
@@ -26,6 +25,8 @@ use tokio::time::{Instant, timeout};
 const SHARED_FOR: Duration = Duration::from_secs(1);
 /// Time for all parts together: the page is shown without those that take longer.
 const PART_TIMEOUT: Duration = Duration::from_secs(3);
+/// Devices that are shown by their silence.
+pub(super) const DARK_MAX: usize = 8;
 /// Rollouts whose waves are shown.
 const ROLLOUTS_MAX: usize = 6;
 
@@ -39,7 +40,7 @@ pub(super) struct Side {
     pub(super) held: Part<HeldChanges>,
     /// The waves of the first of them.
     pub(super) rollouts: Part<Vec<RolloutProgress>>,
-    /// Devices that are not heard, those of the longest silence first; of the first 1,000 by name.
+    /// The devices with the longest silence.
     pub(super) dark: Part<Vec<DeviceLine>>,
     /// Incidents of the hub.
     pub(super) incidents: Part<Vec<HubIncident>>,
@@ -121,12 +122,8 @@ async fn rollouts(hub: &Hub, held: &HeldChanges, now: Timestamp) -> Result<Vec<R
 }
 
 async fn dark(hub: &Hub) -> Result<Vec<DeviceLine>, AskError> {
-    let freshness = [Freshness::Stale, Freshness::Never].into_iter().collect();
-    let query = Query { freshness, limit: Some(PAGE_MAX), ..Query::default() };
-    let mut devices = understood::<DevicesAnswer>(&hub.query("devices", &query).await?)?.devices;
-    // Never heard is the longest silence.
-    devices.sort_by_key(|line| (line.last_heard_at, line.key.clone()));
-    Ok(devices)
+    let query = Query { by_silence: true, limit: Some(DARK_MAX), ..Query::default() };
+    Ok(understood::<DevicesAnswer>(&hub.query("devices", &query).await?)?.devices)
 }
 
 async fn quarantined(hub: &Hub) -> Result<(u64, bool), AskError> {

@@ -10,6 +10,7 @@ use muster_contract::query::DeviceLine;
 use muster_contract::status::TargetStatus;
 use muster_contract::why::Because;
 
+use super::super::silence_order::SilenceCursor;
 use super::super::status::StatusCursor;
 
 /// A row with a place in the order of all.
@@ -18,6 +19,17 @@ pub trait SortedRow {
     type SortKey: Ord + Clone;
     /// The key by which rows are sorted.
     fn sort_key(&self) -> Self::SortKey;
+}
+
+/// A device in a list by silence.
+#[derive(Debug, Clone)]
+pub struct SilentDevice(pub DeviceLine);
+
+impl SortedRow for SilentDevice {
+    type SortKey = SilenceCursor;
+    fn sort_key(&self) -> SilenceCursor {
+        SilenceCursor::of(&self.0)
+    }
 }
 
 impl SortedRow for DeviceLine {

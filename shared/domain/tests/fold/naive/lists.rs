@@ -96,6 +96,21 @@ impl World {
         machines.map(|machine| &machine.key).filter(passes).cloned().collect()
     }
 
+    /// The devices that are not heard, of a question's `site`, the longest silence first.
+    pub(crate) fn devices_by_silence(&self, query: &Query) -> Vec<DeviceKey> {
+        let here = self.at_sites(query);
+        let silent = here.machines.iter().filter(|machine| machine.freshness != Freshness::Fresh);
+        let mut silent: Vec<_> = silent
+            .map(|machine| {
+                let heard_at = self.heard_at(std::iter::once(&machine.key));
+                let is_stale = machine.freshness == Freshness::Stale;
+                (heard_at.filter(|_| is_stale).map(Timestamp::as_second), machine.key.clone())
+            })
+            .collect();
+        silent.sort();
+        silent.into_iter().map(|(_, key)| key).collect()
+    }
+
     fn at_sites(&self, query: &Query) -> Self {
         let is_here = |key: &DeviceKey| query.site.is_empty() || query.site.contains(&key.site);
         Self {
