@@ -120,7 +120,8 @@ async fn labels_of_the_repository_group_the_fleet_and_redeploy_nothing() {
 #[tokio::test]
 async fn a_site_is_counted_and_judged_alone_and_its_changes_are_listed() {
     let (system, _) = started().await;
-    let broken = sleeper("web", 2).replace("command: sleep", "command: no-such-program");
+    // Without a retry, during which the deployment would be progressing.
+    let broken = sleeper("web", 2).replace("command: sleep", "command: no-such-program, restart: never");
     system.repository.write("sites/plant8/web.yaml", &broken).unwrap();
     system.repository.commit("a release of plant 8 alone").await.unwrap();
     groups(&system, "region", &[("north", 1, "converged"), ("south", 1, "failing")]).await;
