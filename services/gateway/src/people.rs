@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use self::api::answers::Answers;
 use self::hosts::{Hosts, Reach};
 use self::live::Feed;
-use self::page::side::SideCache;
+use self::page::page_answers::PageAnswers;
 use self::watch::topics::Topics;
 use crate::login::Login;
 use crate::login::session::Session;
@@ -45,7 +45,7 @@ pub(crate) struct People {
     clock: Arc<dyn Clock>,
     hosts: Arc<Hosts>,
     feed: Feed,
-    side: Arc<SideCache>,
+    shared: Arc<PageAnswers>,
     answers: Arc<Answers>,
     audits: Arc<Semaphore>,
     past_reads: Arc<Semaphore>,
@@ -73,14 +73,14 @@ impl People {
         let one_at_a_time = || Arc::new(Semaphore::new(1));
         let (audits, past_reads) = (one_at_a_time(), one_at_a_time());
         let gathers = Arc::new(Semaphore::new(GATHERS_MAX));
-        let (side, answers, topics) = (Arc::default(), Arc::default(), Arc::default());
+        let (shared, answers, topics) = (Arc::default(), Arc::default(), Arc::default());
         let (login, is_secure) = (None, false);
         Self {
             hub,
             clock,
             hosts,
             feed,
-            side,
+            shared,
             answers,
             audits,
             past_reads,

@@ -154,10 +154,16 @@ fn is_name(text: &str) -> bool {
 
 impl From<AskError> for Problem {
     fn from(error: AskError) -> Self {
-        let words = chain(&error);
+        Self::from(&error)
+    }
+}
+
+impl From<&AskError> for Problem {
+    fn from(error: &AskError) -> Self {
+        let words = chain(error);
         match error {
-            AskError::Refused(body) => Self::from(body),
-            AskError::RefusedByPlanner(body) => Self::from(body),
+            AskError::Refused(body) => Self::from(body.clone()),
+            AskError::RefusedByPlanner(body) => Self::from(body.clone()),
             AskError::VersionChanged(_) => Self::new(StatusCode::PRECONDITION_FAILED, words),
             AskError::Forbidden { .. } => Self::new(StatusCode::FORBIDDEN, words),
             error if error.may_pass() => Self::passing(StatusCode::SERVICE_UNAVAILABLE, words),

@@ -24,11 +24,14 @@ use serde::Serialize;
 
 use crate::ask::{AskError, Hub, understood};
 
-pub use approvals::{ApprovalRequest, ApprovalState, RequestKey, read_approvals, waiting_wave};
+pub use approvals::{
+    ApprovalRequest, ApprovalState, RequestKey, approvals_of, read_approvals, under_way, waiting_wave,
+};
 pub use decide::{Decided, DecisionRequest, approve, decide, reject};
 pub use explain::{BlockingRule, DeviceGroup, Predicate, RolloutWhy, explain};
 pub use gather::{
-    Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by, version,
+    Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, rollouts_of, targets, targets_by,
+    version,
 };
 pub use operations::{RolloutOperations, operations, operations_listed};
 pub use point_in_time::{RolloutsThen, UnknownThen, rollouts_then};

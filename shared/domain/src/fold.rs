@@ -83,5 +83,5 @@ pub use silence::SilentDevices;
 pub use silence_order::{SilenceCursor, SilenceCursorError};
 pub use status::{CursorError, StatusCursor, StatusRefusal, verdict_of};
 pub use tally::BadPart;
-pub use timeline::Timeline;
+pub use timeline::{Timeline, urgency_of_point};
 pub use view_aggregate::{Shown, Unsigned};

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::people::page::{before_login, cli};
+use crate::people::page::{Command, before_login, cli};
 
 /// The page for a browser that shows a nonce.
 pub(super) fn login(
@@ -12,7 +12,7 @@ pub(super) fn login(
     has_provider: bool,
     refused: Option<&str>,
 ) -> Markup {
-    let command = format!("muster login {scheme}://{host} --nonce {nonce} --creds FILE");
+    let command = Command::from("muster login").with(format!("{scheme}://{host}")).flag("--nonce", nonce);
     let content = html! {
         div.truth {
             h1 { "Log in" }
@@ -24,7 +24,7 @@ pub(super) fn login(
                 "Run this command where your credentials are. It signs the nonce of this page; neither your seed nor your "
                 "credentials leave that machine."
             }
-            div.meta { (cli(&command)) }
+            div.meta { (cli(command.flag("--creds", "FILE"))) }
             form.login method="post" action="/login" autocomplete="off" {
                 label for="code" { "The code that it prints" }
                 input #code type="text" name="code" required autofocus spellcheck="false" autocapitalize="off";

@@ -14,8 +14,10 @@ mod evidence;
 mod frame;
 mod moment;
 mod overview;
+pub(super) mod page_answers;
 mod parts;
 mod plan;
+mod plan_answers;
 mod plan_history;
 mod plan_instance;
 mod plan_parts;
@@ -24,7 +26,8 @@ mod quarantine;
 mod rollout;
 #[cfg(test)]
 mod samples;
-pub(super) mod side;
+mod shared_answers;
+mod side;
 mod silence;
 mod site;
 mod time;
@@ -37,6 +40,7 @@ use axum::routing::{get, post};
 use maud::Markup;
 
 pub(super) use self::address::with_address;
+pub(crate) use self::command::Command;
 use self::frame::{Frame, ProblemPage};
 pub(crate) use self::parts::cli;
 use super::People;

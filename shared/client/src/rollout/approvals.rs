@@ -1,7 +1,9 @@
 //! The waves that wait for an approval, of every rollout.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 
+use futures_util::StreamExt as _;
 use muster_contract::canonical::Digest;
 use muster_contract::query::{PublisherQuery, PublisherStatus};
 use muster_contract::rollout::Approval;
@@ -10,7 +12,7 @@ use muster_domain::rollout::{ApprovalCount, Blocked, Gate, RolloutProgress, Step
 use serde::Serialize;
 
 use super::approvable;
-use super::gather::git_of;
+use super::gather::{ask_each, git_of};
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 
 /// A wave that waits for an approval.
@@ -56,9 +58,23 @@ pub async fn read_approvals(
 ) -> Result<ApprovalState, AskError> {
     let mut deployments = under_way(hub).await?;
     deployments.extend(also);
+    approvals_of(hub, deployments, now).await
+}
+
+/// Asks once about the rollouts of these deployments.
+///
+/// # Errors
+/// As [`read_approvals`].
+pub async fn approvals_of(
+    hub: &Hub,
+    deployments: impl IntoIterator<Item = DeploymentId>,
+    now: Timestamp,
+) -> Result<ApprovalState, AskError> {
     let mut state = ApprovalState::default();
-    for id in deployments {
-        match approvable(hub, &id, now).await {
+    let ask = |id| async move { (approvable(hub, &id, now).await, id) };
+    let mut answers = pin!(ask_each(deployments, ask));
+    while let Some((answer, id)) = answers.next().await {
+        match answer {
             Ok(rollouts) => rollouts.iter().for_each(|rollout| state.add(rollout)),
             // A commit that comes in between concerns one deployment.
             Err(AskError::CommitChanged) => _ = state.unknown.insert(id),
@@ -69,7 +85,10 @@ pub async fn read_approvals(
 }
 
 /// The deployments with a held change or an open rollout.
-pub(super) async fn under_way(hub: &Hub) -> Result<BTreeSet<DeploymentId>, AskError> {
+///
+/// # Errors
+/// No publisher answers, it has no commit yet, or the list does not end.
+pub async fn under_way(hub: &Hub) -> Result<BTreeSet<DeploymentId>, AskError> {
     let (mut deployments, mut after) = (BTreeSet::new(), String::new());
     for _ in 0..PAGES_MAX {
         let query = PublisherQuery { rollouts_after: Some(after), ..PublisherQuery::default() };

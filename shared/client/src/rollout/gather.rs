@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use muster_contract::canonical::Digest;
 use muster_contract::query::{GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus};
 use muster_contract::rollout::{
@@ -14,6 +15,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
+
+/// Deployments that are asked about at the same time: a third of the requests of one requester that a service answers at once.
+const DEPLOYMENTS_AT_ONCE: usize = 8;
 
 /// The rollouts of a deployment, with what they were judged by.
 #[derive(Debug)]
@@ -83,6 +87,26 @@ pub async fn rollouts_at(
     now: Timestamp,
 ) -> Result<Vec<RolloutProgress>, AskError> {
     gathered(hub, id, now).await.map(|gathered| gathered.rollouts)
+}
+
+/// The rollouts of several deployments as of `now`, in the order of the deployments.
+///
+/// # Errors
+/// As [`rollouts_at`]: the first error in that order.
+pub async fn rollouts_of(
+    hub: &Hub,
+    deployments: impl IntoIterator<Item = DeploymentId>,
+    now: Timestamp,
+) -> Result<Vec<RolloutProgress>, AskError> {
+    ask_each(deployments, |id| async move { rollouts_at(hub, &id, now).await }).try_concat().await
+}
+
+/// Asks about each deployment, several at the same time. The answers come in the order of the deployments.
+pub(super) fn ask_each<F: Future>(
+    deployments: impl IntoIterator<Item = DeploymentId>,
+    ask: impl FnMut(DeploymentId) -> F,
+) -> impl Stream<Item = F::Output> {
+    stream::iter(deployments.into_iter().map(ask)).buffered(DEPLOYMENTS_AT_ONCE)
 }
 
 /// The rollouts of a deployment with waves that need approvals; their evidence is read only if there are some.
@@ -198,7 +222,35 @@ async fn lines(hub: &Hub, id: &DeploymentId) -> Result<Lines, AskError> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use tokio::task::yield_now;
+
     use super::*;
+
+    #[tokio::test]
+    async fn deployments_are_asked_about_together_and_answer_in_order() {
+        let (running, most) = (&Cell::new(0), &Cell::new(0));
+        let all: Vec<DeploymentId> =
+            (0..3 * DEPLOYMENTS_AT_ONCE).map(|at| format!("d{at}").parse().unwrap()).collect();
+        // Each answers sooner than the one before.
+        let mut turns = all.len();
+        let answers = ask_each(all.clone(), |id| {
+            turns -= 1;
+            let turns = turns;
+            async move {
+                running.set(running.get() + 1);
+                most.set(most.get().max(running.get()));
+                for _ in 0..turns {
+                    yield_now().await;
+                }
+                running.set(running.get() - 1);
+                id
+            }
+        });
+        assert_eq!(answers.collect::<Vec<_>>().await, all);
+        assert_eq!((most.get(), running.get()), (DEPLOYMENTS_AT_ONCE, 0));
+    }
 
     #[test]
     fn a_publisher_without_a_commit_gives_an_error_and_no_empty_list() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::TryStreamExt as _;
 use muster_contract::canonical::Digest;
 use muster_contract::plans::{OperationState, OperationType, OperationsQuery};
 use muster_contract::query::SomeDevices;
@@ -12,7 +13,7 @@ use muster_domain::rollout::{ApprovalCount, Known, RolloutProgress, WaveState};
 use serde::Serialize;
 
 use super::approvals::under_way;
-use super::gather::rollouts_at;
+use super::gather::{ask_each, rollouts_at};
 use crate::ask::{AskError, Hub};
 
 /// Devices that an entry names, at most.
@@ -47,11 +48,8 @@ pub struct RolloutOperations {
 /// # Errors
 /// No publisher or query service answers, the query service lags behind LEDGER, or a commit is accepted meanwhile.
 async fn operations_under_way(hub: &Hub, now: Timestamp) -> Result<Vec<RolloutOperations>, AskError> {
-    let mut found = Vec::new();
-    for id in under_way(hub).await? {
-        found.extend(rollouts_at(hub, &id, now).await?.iter().flat_map(operations));
-    }
-    Ok(found)
+    let rollouts = ask_each(under_way(hub).await?, |id| async move { rollouts_at(hub, &id, now).await });
+    rollouts.map_ok(|found| found.iter().flat_map(operations).collect::<Vec<_>>()).try_concat().await
 }
 
 /// The operations of rollouts under way that pass the filters of a list; `None` if the filters select operations of plans alone.

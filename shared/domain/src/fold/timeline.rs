@@ -115,6 +115,11 @@ impl SeriesCounts {
     }
 }
 
+/// Orders points by how bad they are, the worst first, as a timeline does when it leaves points out.
+pub fn urgency_of_point(point: &TimelinePoint) -> impl Ord + use<> {
+    SeriesCounts::of_point(point).urgency()
+}
+
 impl Fleet {
     fn fleet_counts(&self) -> SeriesCounts {
         let whole = &self.totals.fleet;

@@ -79,6 +79,7 @@ pub(crate) async fn decision(
     fields: &Values,
     versions: Vec<String>,
 ) -> Result<Value, Problem> {
+    let _clear = people.shared.clear_at_end();
     let id = deployment(names)?;
     let verb = names.get("verb").and_then(Value::as_str).unwrap_or_default();
     let now = people.clock.now();
@@ -211,6 +212,7 @@ pub(crate) async fn judgement(
         select: selection(fields, people.clock.now())?,
         reason: fields.get("reason").map(str::to_owned),
     };
+    let _clear = people.shared.clear_at_end();
     let mut judgements = Judgements::default();
     match quarantine::judge(&people.hub, action, &request, &mut judgements).await? {
         Ok(()) => Ok(judgements),

@@ -323,6 +323,7 @@ pub(crate) async fn make(
     let (names, people) = (path_names(path)?, people.acting_for(request.extensions()));
     let headers = HeaderFields::read(change, &request)?;
     let request = change.request(&schema, &names, read_body(request, BODY_BYTES_MAX).await?, &headers)?;
+    let _clear = people.shared.clear_at_end();
     let answer = change.service.request(&people.hub, change.verb, &request).await;
     let answer = answer.map_err(|error| change.failed(error, &headers))?;
     let version = change.is_versioned().then(|| answer["version"].as_u64()).flatten();

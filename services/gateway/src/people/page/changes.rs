@@ -10,9 +10,10 @@ use muster_contract::changes::{Change, Changed, ChangesAnswer};
 use muster_contract::{DeviceKey, Timestamp};
 use serde_json::json;
 
+use super::command::Command;
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    ago, argument, count, deployment, encoded, freshness, none, number, panel, second, standing, verdict,
+    ago, count, deployment, encoded, freshness, none, number, panel, second, standing, verdict,
 };
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
@@ -68,7 +69,7 @@ pub(super) async fn page(
             h1 { "Changes" }
             div.meta { span { "from ledger " (number(answer.from.ledger_seq)) " to " (number(answer.to.ledger_seq)) ", " (second(answer.to.at)) } }
         }
-        (panel(heading(&values), html! { (number(answer.of)) }, Some(&command), rows))
+        (panel(heading(&values), html! { (number(answer.of)) }, Some(command), rows))
     };
     Ok(Frame::live("Changes", "Changes").answer(&people, &content))
 }
@@ -88,14 +89,13 @@ fn heading(values: &Values) -> Markup {
 }
 
 /// The command that lists the same; it has no pages.
-fn command(values: &Values) -> String {
-    let mut command = "muster changes".to_owned();
-    values.get("deployment").into_iter().for_each(|id| command += &format!(" {}", argument(id)));
-    command += &format!(" --since {}", argument(since(values)));
-    for name in ["until", "site"] {
-        values.all(name).for_each(|value| command += &format!(" --{name} {}", argument(value)));
-    }
-    command
+fn command(values: &Values) -> Command {
+    let all = Command::from("muster changes");
+    let command = values.get("deployment").into_iter().fold(all, Command::with);
+    let command = command.flag("--since", since(values));
+    [("until", "--until"), ("site", "--site")].into_iter().fold(command, |command, (name, flag)| {
+        values.all(name).fold(command, |command, value| command.flag(flag, value))
+    })
 }
 
 /// The filters beside the points, as a query string that another parameter may follow.
@@ -205,9 +205,9 @@ mod tests {
 
     #[test]
     fn the_command_of_changes_names_points_and_filters() {
-        assert_eq!(command(&values("")), "muster changes --since 15m");
+        assert_eq!(command(&values("")).at(None), "muster changes --since 15m");
         let some = command(&values("deployment=web&since=4711&until=4799&site=a&newer=200"));
-        assert_eq!(some, "muster changes web --since 4711 --until 4799 --site a");
+        assert_eq!(some.at(None), "muster changes web --since 4711 --until 4799 --site a");
         assert_eq!(heading(&values("since=1h&until=5m")).into_string(), "Since 1h until 5m");
     }
 }

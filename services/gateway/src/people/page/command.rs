@@ -1,27 +1,70 @@
-//! Commands of `muster` on a page of the past: each names the moment of the page with `--at`, if it takes one.
+//! Commands of `muster` for a reader to copy. Devices choose error codes, and a command is pasted into a shell: each argument stays one
+//! argument. On a page of the past a command names the moment of the page with `--at`, if it takes one.
+
+use std::fmt::Display;
 
 use muster_contract::Timestamp;
 
-/// The command for a page; of the past if there is a moment. A command that names a point itself keeps its own.
-pub(super) fn with_moment(command: &str, moment: Option<Timestamp>) -> String {
-    match moment.filter(|_| takes_moment(command)) {
-        Some(moment) => format!("{command} --at {moment}"),
-        None => command.to_owned(),
+/// A command: fixed words of this program, then arguments and flags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Command {
+    text: String,
+    /// It has a flag `--at`.
+    takes_moment: bool,
+}
+
+/// A command by its fixed words, which no device or person has chosen.
+impl From<&'static str> for Command {
+    fn from(words: &'static str) -> Self {
+        Self { text: words.to_owned(), takes_moment: takes_moment(words) }
     }
 }
 
-/// Whether the command has a flag `--at`, and names no point of the past yet.
-fn takes_moment(command: &str) -> bool {
-    let words: Vec<&str> = command.split(' ').collect();
-    let has_flag = match words[..] {
-        ["muster", "why", "rollout", ..] => false,
-        ["muster", "rollout", "show", ..] => true,
+impl Command {
+    /// The same with another argument.
+    #[must_use]
+    pub(crate) fn with(mut self, argument: impl Display) -> Self {
+        self.text += " ";
+        self.text += &quoted(&argument.to_string());
+        self
+    }
+
+    /// The same with a flag and its value.
+    #[must_use]
+    pub(crate) fn flag(mut self, flag: &'static str, value: impl Display) -> Self {
+        self.text += " ";
+        self.text += flag;
+        self.with(value)
+    }
+
+    /// The command for a page of a moment of the past, or of the present.
+    pub(super) fn at(self, moment: Option<Timestamp>) -> String {
+        match moment.filter(|_| self.takes_moment) {
+            Some(moment) => self.flag("--at", moment).text,
+            None => self.text,
+        }
+    }
+}
+
+/// Whether the command with these words has a flag `--at`.
+fn takes_moment(words: &'static str) -> bool {
+    let words: Vec<&str> = words.split(' ').collect();
+    match words[..] {
+        ["muster", "rollout", "show"] => true,
         ["muster", verb, ..] => {
             matches!(verb, "status" | "devices" | "device" | "site" | "fleet" | "why")
         }
         _ => false,
-    };
-    has_flag && !words.iter().any(|word| matches!(*word, "--at" | "--at-seq" | "--instance"))
+    }
+}
+
+/// A text as one argument for a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "-_./:@,+".contains(sign);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]
@@ -32,35 +75,45 @@ mod tests {
     fn a_command_of_the_past_names_the_moment_if_it_takes_one() {
         let moment = "2026-11-20T08:00:00.5Z".parse().ok();
         for command in [
-            "muster fleet",
-            "muster status",
-            "muster status web --output brief --standing failed",
-            "muster site SITE",
-            "muster device plant7/press-1",
-            "muster devices --freshness stale --freshness never",
-            "muster why web --device plant7/press-1",
-            "muster rollout show web",
+            Command::from("muster fleet"),
+            Command::from("muster status").with("web").flag("--output", "brief"),
+            Command::from("muster site").with("plant7"),
+            Command::from("muster device").with("plant7/press-1"),
+            Command::from("muster devices --freshness stale --freshness never"),
+            Command::from("muster why").with("rollout").flag("--device", "plant7/press-1"),
+            Command::from("muster rollout show").with("web"),
         ] {
-            assert_eq!(with_moment(command, moment), format!("{command} --at 2026-11-20T08:00:00.5Z"));
-            assert_eq!(with_moment(command, None), command);
+            let present = command.clone().at(None);
+            assert_eq!(command.at(moment), format!("{present} --at 2026-11-20T08:00:00.5Z"));
         }
     }
 
     #[test]
-    fn a_command_without_the_flag_or_with_a_point_stays() {
+    fn a_command_without_the_flag_names_no_moment() {
         for command in [
-            "muster rollout list",
-            "muster rollout history web",
-            "muster quarantine list",
-            "muster changes --since 1h",
-            "muster why rollout web",
-            "muster status web --instance 4711",
-            "muster devices --site plant7 --at 2026-11-20T07:00:00Z",
-            "muster fleet --at-seq 4711",
-            "muster login https://status --nonce n",
-            "status",
+            Command::from("muster rollout list"),
+            Command::from("muster rollout history").with("status"),
+            Command::from("muster quarantine list"),
+            Command::from("muster changes").flag("--since", "1h"),
+            Command::from("muster login").with("https://status").flag("--nonce", "n"),
+            Command::from("status"),
         ] {
-            assert_eq!(with_moment(command, "2026-11-20T08:00:00Z".parse().ok()), command);
+            assert_eq!(command.clone().at("2026-11-20T08:00:00Z".parse().ok()), command.at(None));
         }
+    }
+
+    #[test]
+    fn an_argument_that_looks_like_a_flag_does_not_hide_the_moment() {
+        let moment = "2026-11-20T08:00:00Z".parse().ok();
+        for code in ["E --at 7", "E --instance 7", "--at"] {
+            let shown = Command::from("muster devices").flag("--error", code).at(moment);
+            assert!(shown.ends_with(" --at 2026-11-20T08:00:00Z"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn an_argument_of_a_command_stays_one_argument() {
+        assert_eq!((quoted("E-DISK"), quoted("")), ("E-DISK".to_owned(), "''".to_owned()));
+        assert_eq!(quoted("it's $(here)"), "'it'\\''s $(here)'");
     }
 }

@@ -13,14 +13,15 @@ use muster_contract::why::{Because, RefusedTargets, WhyAnswer};
 use muster_contract::{DeploymentId, Timestamp};
 use serde_json::{Map, Value, json};
 
+use super::command::Command;
 use super::evidence;
 use super::frame::{Frame, ProblemPage, present_views};
 use super::parts::{
-    ago, argument, bar, cli, codes_left_out, count, encoded, legend, none, number, panel, second, sentence,
-    short, standing, under_name, verdict,
+    ago, bar, cli, codes_left_out, count, encoded, legend, none, number, panel, second, sentence, short,
+    standing, under_name, verdict,
 };
 use super::rollout::{deployment, names};
-use super::side::{self, Part, within};
+use super::side::Part;
 use super::timeline::{self, Chart};
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
@@ -72,18 +73,18 @@ pub(super) async fn page(
     let answer: DeploymentAnswer = understood(&people.hub.history("deployment", &question).await?)?;
     question.insert("limit".to_owned(), json!(REASONS_MAX));
     let (why, timeline) =
-        tokio::join!(reasons(&people, question), within(side::timeline(&people.hub, Some(&id))));
+        tokio::join!(reasons(&people, question), people.shared.timeline(&people.hub, Some(&id)));
     let why = why?;
     let address = format!("/deployments/{}", encoded(id.as_str()));
     let history = Chart::of(&address, &values, now, then)?.draw(&timeline);
     let content = html! {
         p.crumbs { a href="/" { "Fleet" } " / deployment" }
         (truth(&answer.view, &timeline, then.unwrap_or(now)))
-        (panel(html! { "History" }, html! {}, Some(&format!("muster timeline {id}")), history))
+        (panel(html! { "History" }, html! {}, Some(Command::from("muster timeline").with(&id)), history))
         div.columns {
             div.column {
                 (panel(html! { "Why" }, html! { (number(why.because)) " of " (number(why.of)) },
-                    Some(&format!("muster why {id}")), because(&why, &id)))
+                    Some(Command::from("muster why").with(&id)), because(&why, &id)))
             }
             div.column { (errors(&answer.view)) (components(&answer.view)) (facts(&answer.view)) }
         }
@@ -139,7 +140,7 @@ fn truth(view: &DeploymentView, timeline: &Part<TimelineAnswer>, now: Timestamp)
                 @if let Some(at) = view.changed_at { span { "last change of a standing " (ago(at, now)) } }
                 a href={ "/rollouts/" (encoded(id.as_str())) } { "rollout" }
                 a href={ "/changes?since=1h&deployment=" (encoded(id.as_str())) } { "changes of the last hour" }
-                (cli(&format!("muster status {id} --output brief")))
+                (cli(Command::from("muster status").with(id).flag("--output", "brief")))
             }
         }
     }
@@ -174,8 +175,8 @@ fn errors(view: &DeploymentView) -> Markup {
         }
     };
     let total = number(view.errors.len() as u64 + view.omitted.errors);
-    let command = format!("muster status {}", view.deployment);
-    panel(html! { "Errors" }, html! { (total) }, Some(&command), rows)
+    let command = Command::from("muster status").with(&view.deployment);
+    panel(html! { "Errors" }, html! { (total) }, Some(command), rows)
 }
 
 fn components(view: &DeploymentView) -> Markup {
@@ -194,7 +195,7 @@ fn components(view: &DeploymentView) -> Markup {
     panel(
         html! { "Components" },
         html! { (number(view.components.len() as u64 + view.omitted.components)) },
-        Some(&format!("muster status {} --output all", view.deployment)),
+        Some(Command::from("muster status").with(&view.deployment).flag("--output", "all")),
         rows,
     )
 }
@@ -270,16 +271,13 @@ pub(super) async fn why(
     let why = reasons(&people, question).await?;
     let views = present_views(&people, then);
     let named = Some(views.name_of(&id)).filter(|name| !name.is_empty()).unwrap_or(id.as_str());
-    let command = if device.is_empty() {
-        format!("muster why {id}")
-    } else {
-        format!("muster why {id} --device {}", argument(device))
-    };
+    let command = Command::from("muster why").with(&id);
+    let command = if device.is_empty() { command } else { command.flag("--device", device) };
     let content = html! {
         p.crumbs { a href="/" { "Fleet" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (named) } " / why" }
         div.truth {
             div.titled { h1 { "Why " (named) @if !device.is_empty() { " on " (device) } } (verdict(why.verdict)) }
-            div.meta { (under_name(&id, views.name_of(&id))) span { "as of ledger " (number(why.as_of.ledger_seq)) ", " (second(why.as_of.at)) } (cli(&command)) }
+            div.meta { (under_name(&id, views.name_of(&id))) span { "as of ledger " (number(why.as_of.ledger_seq)) ", " (second(why.as_of.at)) } (cli(command)) }
         }
         (panel(html! { "Standings and their facts" }, html! { (number(why.because)) " of " (number(why.of)) }, None, because(&why, &id)))
     };

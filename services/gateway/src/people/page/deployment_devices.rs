@@ -10,10 +10,11 @@ use muster_contract::view::{DeploymentView, Freshness, Standing};
 use muster_contract::{DeploymentId, Timestamp};
 use serde_json::{Map, Value, json};
 
+use super::command::Command;
 use super::deployment::{AT, Path, STEPS_MAX, name, question};
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    HEARD, ago, argument, encoded, freshness_word, none, number, panel, second, standing, total, under_name,
+    HEARD, ago, encoded, freshness_word, none, number, panel, second, standing, total, under_name,
 };
 use super::rollout::{deployment, names};
 use crate::people::People;
@@ -60,7 +61,7 @@ pub(super) async fn page(
             h1 { "Devices of " (name(&view)) }
             div.meta { (under_name(&view.deployment, &view.deployment_name)) span { "as of ledger " (number(view.as_of.ledger_seq)) ", " (second(view.as_of.at)) } }
         }
-        (panel(html! { (filter.words()) }, html! { @if let Some(total) = total { (number(total)) " in all" } }, Some(&command), rows))
+        (panel(html! { (filter.words()) }, html! { @if let Some(total) = total { (number(total)) " in all" } }, Some(command), rows))
     };
     Ok(Frame::live(format!("Devices of {}", name(&view)), "Fleet").at(then).answer(&people, &content))
 }
@@ -140,15 +141,16 @@ impl Filter {
     }
 
     /// The command that lists the same.
-    fn command(&self, id: &DeploymentId) -> String {
+    fn command(&self, id: &DeploymentId) -> Command {
         let flags = [
-            ("standing", self.standing.map(|standing| standing.as_str().to_owned())),
-            ("freshness", self.freshness.map(|freshness| freshness_word(freshness).to_owned())),
-            ("site", self.site.as_deref().map(argument)),
-            ("error", self.error.as_deref().map(argument)),
+            ("--standing", self.standing.map(Standing::as_str)),
+            ("--freshness", self.freshness.map(freshness_word)),
+            ("--site", self.site.as_deref()),
+            ("--error", self.error.as_deref()),
         ];
-        let flags = flags.into_iter().filter_map(|(flag, value)| Some(format!(" --{flag} {}", value?)));
-        format!("muster status {id} --output brief{}", flags.collect::<String>())
+        let command = Command::from("muster status").with(id).flag("--output", "brief");
+        let flags = flags.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
+        flags.fold(command, |command, (flag, value)| command.flag(flag, value))
     }
 
     fn words(&self) -> String {
@@ -244,6 +246,9 @@ mod tests {
     #[test]
     fn the_command_lists_the_same_and_its_values_are_single_arguments() {
         let command = filter("error=no%20room;%20reboot&site=plant7").command(&"web".parse().unwrap());
-        assert_eq!(command, "muster status web --output brief --site plant7 --error 'no room; reboot'");
+        assert_eq!(
+            command.at(None),
+            "muster status web --output brief --site plant7 --error 'no room; reboot'"
+        );
     }
 }

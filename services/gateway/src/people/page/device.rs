@@ -14,10 +14,11 @@ use muster_contract::view::{Freshness, Split};
 use muster_contract::{SiteId, Timestamp};
 use serde_json::{Value, json};
 
+use super::command::Command;
 use super::frame::{Frame, ProblemPage, present_views};
 use super::parts::{
-    HEARD, ago, argument, cli, deployment, encoded, freshness, freshness_word, none, number, panel, second,
-    standing, tint, total, verdict,
+    HEARD, ago, cli, deployment, encoded, freshness, freshness_word, none, number, panel, second, standing,
+    tint, total, verdict,
 };
 use super::rollout::names;
 use crate::people::People;
@@ -67,7 +68,7 @@ pub(super) async fn list(
     let (command, count) = (command(&values), counted(&answer, &values, &views));
     let content = html! {
         div.truth { h1 { "Devices" } div.meta { span { "as of ledger " (number(answer.as_of.ledger_seq)) ", " (second(answer.as_of.at)) } } }
-        (panel(html! { (words(&values)) }, html! { (count) }, Some(&command), rows))
+        (panel(html! { (words(&values)) }, html! { (count) }, Some(command), rows))
     };
     Ok(Frame::live("Devices", "Devices").at(then).answer(&people, &content))
 }
@@ -144,22 +145,19 @@ fn words(values: &Values) -> String {
 }
 
 /// The command that lists the same.
-fn command(values: &Values) -> String {
-    let mut command = "muster devices".to_owned();
-    for (name, flag) in [
-        ("site", "site"),
-        ("error", "error"),
-        ("version", "version"),
-        ("notRunning", "not-running"),
-        ("at", "at"),
-    ] {
-        values.all(name).for_each(|value| command += &format!(" --{flag} {}", argument(value)));
+fn command(values: &Values) -> Command {
+    let is_by_silence = is_by_silence(values);
+    let mut command =
+        Command::from(if is_by_silence { "muster devices --by-silence" } else { "muster devices" });
+    for (name, flag) in
+        [("site", "--site"), ("error", "--error"), ("version", "--version"), ("notRunning", "--not-running")]
+    {
+        command = values.all(name).fold(command, |command, value| command.flag(flag, value));
     }
-    if is_by_silence(values) {
-        return command + " --by-silence";
+    if is_by_silence {
+        return command;
     }
-    heard(values).into_iter().for_each(|word| command += &format!(" --freshness {}", argument(word)));
-    command
+    heard(values).into_iter().fold(command, |command, word| command.flag("--freshness", word))
 }
 
 /// The filters as a query string that another parameter may follow.
@@ -238,12 +236,12 @@ pub(super) async fn page(
             div.meta {
                 span { "as of ledger " (number(answer.as_of.ledger_seq)) ", " (second(answer.as_of.at)) }
                 @if let Some(host) = &answer.device.hosted_by { span { "hosted by " (self::host(host, &views)) } }
-                (cli(&format!("muster device {key}")))
+                (cli(Command::from("muster device").with(key)))
             }
         }
         div.columns {
             div.column {
-                (panel(html! { "Deployments" }, html! { (number(answer.deployments.len() as u64)) }, Some(&format!("muster status --device {key}")), html! {
+                (panel(html! { "Deployments" }, html! { (number(answer.deployments.len() as u64)) }, Some(Command::from("muster status").flag("--device", key)), html! {
                     @if answer.deployments.is_empty() { (none("Nothing should run here.")) }
                     ul.rows { @for line in &answer.deployments { li { (target(line, &views, then.unwrap_or(now))) } } }
                 }))

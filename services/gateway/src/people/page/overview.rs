@@ -15,14 +15,15 @@ use muster_contract::timeline::TimelineAnswer;
 use muster_contract::view::{DeploymentView, FleetView, SiteView, Verdict};
 use serde_json::{Map, Value, json};
 
+use super::command::Command;
 use super::evidence;
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    ago, argument, bar, cli, codes_left_out, count, deployment, encoded, freshness, installed, legend, none,
-    number, panel, second, short, split, verdict,
+    ago, bar, cli, codes_left_out, count, deployment, encoded, freshness, installed, legend, none, number,
+    panel, second, short, split, verdict,
 };
 use super::rollout;
-use super::side::{self, Part, Side, within};
+use super::side::{Part, Side, deployments};
 use super::silence::heat_map;
 use super::timeline::{self, Chart};
 use super::waiting;
@@ -53,7 +54,7 @@ pub(super) async fn page(
     question.retain(|field, _| field == "at");
     if question.is_empty() {
         let views = people.feed.views();
-        let side = people.side.read(&people.hub, now).await;
+        let side = people.shared.side(&people.hub, now).await;
         let deployments = views.deployments.values().map(view).collect();
         let sites = views.sites.values().map(view).collect();
         let screen = Screen {
@@ -90,7 +91,7 @@ async fn past(
     let deployments: DeploymentsAnswer = understood(&people.hub.history("deployments", &question).await?)?;
     let then: Timestamp = at.unwrap_or(fleet.tally.as_of.at);
     let deployments = deployments.deployments.iter().collect();
-    let timeline = within(side::timeline(&people.hub, None)).await;
+    let timeline = people.shared.timeline(&people.hub, None).await;
     let history = Chart::of("/", values, people.clock.now(), Some(then))?.draw(&timeline);
     let sites = Vec::new();
     let screen = Screen {
@@ -138,7 +139,7 @@ impl Screen<'_> {
                     p { "The hub has no device and no deployment. Enrol a device, or publish a repository." }
                 },
             }
-            (panel(html! { "History" }, html! {}, Some("muster timeline"), self.history.clone()))
+            (panel(html! { "History" }, html! {}, Some("muster timeline".into()), self.history.clone()))
             div.columns {
                 div.column { (self.deployments()) @if self.side.is_some() { (self.sites()) } }
                 @if let Some(side) = self.side {
@@ -221,7 +222,7 @@ impl Screen<'_> {
         panel(
             html! { "Deployments, worst first" },
             html! { (number(all as u64)) },
-            Some("muster status"),
+            Some("muster status".into()),
             rows,
         )
     }
@@ -308,7 +309,7 @@ impl Screen<'_> {
                 }
             },
         };
-        let command = "muster devices --by-silence";
+        let command = "muster devices --by-silence".into();
         panel(html! { "Dark devices" }, html! { (number(total)) }, Some(command), rows)
     }
 
@@ -347,9 +348,10 @@ impl Screen<'_> {
             }
         };
         let total = html! { @if omitted > 0 { "at least " } (number(sorted.len() as u64)) };
-        let codes = sorted.iter().take(SIDE_ROWS_MAX).map(|(code, _)| format!(" --error {}", argument(code)));
-        let command = format!("muster devices{}", codes.collect::<String>());
-        panel(html! { "Errors" }, total, (!sorted.is_empty()).then_some(&*command), rows)
+        let codes = sorted.iter().take(SIDE_ROWS_MAX);
+        let all = Command::from("muster devices");
+        let command = codes.fold(all, |command, (code, _)| command.flag("--error", code));
+        panel(html! { "Errors" }, total, (!sorted.is_empty()).then_some(command), rows)
     }
 }
 
@@ -369,11 +371,11 @@ fn rollouts(side: &Side, now: Timestamp) -> Markup {
             ul.rows { @for (at, progress) in rollouts.iter().enumerate() { li { (rollout::summary(progress, at, now)) } } }
         },
     };
-    let total = side.held.as_ref().map(|held| super::side::deployments(held).len()).unwrap_or_default();
+    let total = side.held.as_ref().map(|held| deployments(held).len()).unwrap_or_default();
     panel(
         html! { a href="/rollouts" { "Rollouts" } },
         html! { (number(total as u64)) },
-        Some("muster rollout list"),
+        Some("muster rollout list".into()),
         rows,
     )
 }
@@ -388,7 +390,7 @@ fn incidents(incidents: &Part<Vec<HubIncident>>, now: Timestamp) -> Markup {
     };
     let total = incidents.as_ref().map(Vec::len).unwrap_or_default();
     // The command prints them above its answer.
-    let command = Some("muster fleet");
+    let command = Some("muster fleet".into());
     panel(html! { "Incidents of the hub" }, html! { (number(total as u64)) }, command, rows)
 }
 
@@ -419,7 +421,12 @@ fn quarantined(quarantined: &Part<(u64, bool)>) -> Markup {
         Ok((0, _)) => none("No report is in quarantine."),
         Ok(held) => html! { p.body { a href="/quarantine" { (words(*held)) " wait for a decision" } } },
     };
-    panel(html! { a href="/quarantine" { "Quarantine" } }, html! {}, Some("muster quarantine list"), rows)
+    panel(
+        html! { a href="/quarantine" { "Quarantine" } },
+        html! {},
+        Some("muster quarantine list".into()),
+        rows,
+    )
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use muster_contract::view::{Bounds, Counts, Freshness, Split, Standing, Verdict};
 use muster_contract::{DeploymentId, Timestamp};
 
-use super::{address, command};
+use super::address;
+use super::command::Command;
 
 /// Width of a bar in its own units.
 const BAR_WIDTH: u64 = 1000;
@@ -281,15 +282,6 @@ pub(super) fn under_name(id: &DeploymentId, name: &str) -> Markup {
     html! { @if !name.is_empty() && name != id.as_str() { span.under.mono { (id) } } }
 }
 
-/// A text as one argument of a command: devices choose error codes, and a command is pasted into a shell.
-pub(super) fn argument(text: &str) -> String {
-    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "-_./:@,+".contains(sign);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
-}
-
 /// A text that begins with a capital.
 pub(super) fn sentence(text: &str) -> String {
     let mut signs = text.chars();
@@ -315,8 +307,8 @@ pub(super) fn second(at: Timestamp) -> String {
 }
 
 /// A command to copy. On a page of the past it names the moment, if it takes one.
-pub(crate) fn cli(command: &str) -> Markup {
-    let command = command::with_moment(command, address::moment());
+pub(crate) fn cli(command: impl Into<Command>) -> Markup {
+    let command = command.into().at(address::moment());
     html! {
         span.cli {
             code { (command) }
@@ -327,7 +319,7 @@ pub(crate) fn cli(command: &str) -> Markup {
 
 /// A panel with a title, a count and the command that lists the same.
 #[allow(clippy::needless_pass_by_value, reason = "callers write templates in place")]
-pub(super) fn panel(title: Markup, count: Markup, command: Option<&str>, content: Markup) -> Markup {
+pub(super) fn panel(title: Markup, count: Markup, command: Option<Command>, content: Markup) -> Markup {
     html! {
         section.panel {
             header {
@@ -397,12 +389,6 @@ mod tests {
         let link = "<a href=\"/deployments/0f-1\">";
         assert_eq!(shown("web"), format!("{link}web</a><span class=\"under mono\">0f-1</span>"));
         assert_eq!((shown(""), shown("0f-1")), (format!("{link}0f-1</a>"), format!("{link}0f-1</a>")));
-    }
-
-    #[test]
-    fn an_argument_of_a_command_stays_one_argument() {
-        assert_eq!((argument("E-DISK"), argument("")), ("E-DISK".to_owned(), "''".to_owned()));
-        assert_eq!(argument("it's $(here)"), "'it'\\''s $(here)'");
     }
 
     #[test]

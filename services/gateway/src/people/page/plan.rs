@@ -1,22 +1,17 @@
 //! One plan: its deployments, its instances, what waits for an approval, its other operations, and the recorded changes.
 
-use std::cmp::Reverse;
-
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use muster_client::ask::{AskError, Hub, understood};
-use muster_contract::plans::{
-    InstancesAnswer, InstancesQuery, OperationState, OperationStatus, OperationsAnswer, OperationsQuery,
-    Plan, PlanAnswer, PlanQuery, PlanRevision, PlanState, RevisionState,
-};
-use muster_contract::query::PAGE_MAX;
-use muster_contract::{LabelError, PlanName, Timestamp};
+use muster_contract::plans::{Plan, PlanAnswer, PlanRevision, PlanState, RevisionState};
+use muster_contract::{LabelError, Timestamp};
 
+use super::command::Command;
 use super::frame::{Frame, ProblemPage};
 use super::parts::{ago, cli, count, encoded, none, number, panel};
-use super::plan_history::{self, History};
+use super::plan_answers::{PlanDetail, WAITING_MAX};
+use super::plan_history;
 use super::plan_instance::instance;
 use super::plan_parts::{
     act, address, operation, placements, plan_look, requester, revision_look, steps, tag, waiting,
@@ -27,27 +22,8 @@ use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::problem::Problem;
 
-/// Operations shown that wait for an approval.
-const WAITING_MAX: usize = 100;
-/// Operations shown that wait for none.
-const OPERATIONS_MAX: usize = 30;
-/// Instances of a page.
-const INSTANCES_MAX: usize = 50;
 /// Characters shown of the coordinates of a payload.
 const COORDINATES_CHARS_MAX: usize = 300;
-
-/// The states of operations that wait for no approval.
-const OTHER_STATES: [OperationState; 9] = [
-    OperationState::Pending,
-    OperationState::Preparing,
-    OperationState::Approved,
-    OperationState::Rejected,
-    OperationState::Expired,
-    OperationState::Running,
-    OperationState::Succeeded,
-    OperationState::Failed,
-    OperationState::Cancelled,
-];
 
 const PARAMS: [Param; 1] = [param("after", Kind::Text, "Instances after this one")];
 
@@ -64,53 +40,14 @@ pub(super) async fn page(
     let name = names.get("plan").and_then(|name| name.as_str()).unwrap_or_default();
     let name = name.parse().map_err(|error: LabelError| Problem::field("plan", error.to_string()))?;
     let values = Values::read(query.as_deref().unwrap_or_default(), &PARAMS)?;
-    let detail = Detail::read(&people.hub, name, values.get("after").map(str::to_owned)).await?;
+    let after = values.get("after").map(str::to_owned);
+    let shared = people.shared.plan(&people.hub, name, after).await;
+    let detail = (*shared).as_ref()?;
     let title = format!("Plan {}", detail.answer.plan.spec.name);
     Ok(Frame::live(title, "Plans").answer(&people, &detail.draw(people.clock.now())))
 }
 
-/// Everything that the page shows.
-struct Detail {
-    answer: PlanAnswer,
-    /// Operations that wait for an approval, those that have waited longest first.
-    waiting: Vec<OperationStatus>,
-    /// The other operations, those that changed last first.
-    others: Vec<OperationStatus>,
-    /// There are more than [`PAGE_MAX`] others.
-    has_more_others: bool,
-    instances: InstancesAnswer,
-    history: Result<History, String>,
-}
-
-impl Detail {
-    async fn read(hub: &Hub, plan: PlanName, after: Option<String>) -> Result<Self, AskError> {
-        let answer = understood(&hub.planner("plan-get", &PlanQuery { plan: plan.clone() }).await?)?;
-        let query = InstancesQuery {
-            plan: vec![plan.clone()],
-            limit: Some(INSTANCES_MAX),
-            after,
-            ..InstancesQuery::default()
-        };
-        let (waiting, others, instances, history) = tokio::join!(
-            operations(hub, &plan, vec![OperationState::PendingApproval], WAITING_MAX),
-            operations(hub, &plan, OTHER_STATES.to_vec(), PAGE_MAX),
-            hub.planner("instance-list", &query),
-            plan_history::read(hub, &plan),
-        );
-        let (mut waiting, mut others) = (waiting?, others?);
-        let changed = |status: &OperationStatus| status.operation.history.last().map(|step| step.at);
-        waiting.operations.sort_by_key(changed);
-        others.operations.sort_by_key(|status| Reverse(changed(status)));
-        Ok(Self {
-            answer,
-            waiting: waiting.operations,
-            has_more_others: others.next.is_some(),
-            others: others.operations,
-            instances: understood(&instances?)?,
-            history,
-        })
-    }
-
+impl PlanDetail {
     fn draw(&self, now: Timestamp) -> Markup {
         let plan = &self.answer.plan;
         html! {
@@ -140,7 +77,7 @@ impl Detail {
                         @if at > 0 { ", " } code { (application.payload_name) }
                     } }
                     span { "version " (plan.version) }
-                    (cli(&format!("muster plan show {name}")))
+                    (cli(Command::from("muster plan show").with(name)))
                 }
                 @if current::offers_changes() {
                     div.acts {
@@ -165,17 +102,18 @@ impl Detail {
                 p.note.top-line { "The first " (number(WAITING_MAX as u64)) " by instance; the others follow when these are decided." }
             }
         };
-        let command = format!("muster operation list --plan {name} --state pending-approval");
-        panel(html! { "Waits for a decision" }, html! { (number(total)) }, Some(&command), rows)
+        let command = Command::from("muster operation list").flag("--plan", name);
+        let command = command.flag("--state", "pending-approval");
+        panel(html! { "Waits for a decision" }, html! { (number(total)) }, Some(command), rows)
     }
 
     fn others(&self, now: Timestamp) -> Markup {
-        let all = self.others.len();
-        let left = all.saturating_sub(OPERATIONS_MAX);
+        let all = self.others_of;
+        let left = all - self.others.len();
         let rows = html! {
             @if all == 0 { (none("No other operation.")) }
             ul.rows {
-                @for status in self.others.iter().take(OPERATIONS_MAX) {
+                @for status in &self.others {
                     li { (operation(status, now)) (steps(&status.operation)) }
                 }
             }
@@ -186,9 +124,9 @@ impl Detail {
                 }
             }
         };
-        let command = format!("muster operation list --plan {}", self.answer.plan.spec.name);
+        let command = Command::from("muster operation list").flag("--plan", &self.answer.plan.spec.name);
         let total = html! { @if self.has_more_others { "at least " } (number(all as u64)) };
-        panel(html! { "Other operations" }, total, Some(&command), rows)
+        panel(html! { "Other operations" }, total, Some(command), rows)
     }
 
     fn instances(&self, now: Timestamp) -> Markup {
@@ -197,20 +135,9 @@ impl Detail {
             ul.rows { @for status in &self.instances.instances { li { (instance(status, now)) } } }
             @if let Some(next) = &self.instances.next { p.pager { a href={ "?after=" (encoded(next)) } { "Next instances" } } }
         };
-        let command = format!("muster instance list --plan {}", self.answer.plan.spec.name);
-        panel(html! { "Instances" }, html! { (number(self.answer.summary.instances)) }, Some(&command), rows)
+        let command = Command::from("muster instance list").flag("--plan", &self.answer.plan.spec.name);
+        panel(html! { "Instances" }, html! { (number(self.answer.summary.instances)) }, Some(command), rows)
     }
-}
-
-async fn operations(
-    hub: &Hub,
-    plan: &PlanName,
-    state: Vec<OperationState>,
-    limit: usize,
-) -> Result<OperationsAnswer, AskError> {
-    let query =
-        OperationsQuery { plan: vec![plan.clone()], state, limit: Some(limit), ..OperationsQuery::default() };
-    understood(&hub.planner("operation-list", &query).await?)
 }
 
 fn deployments(plan: &Plan, now: Timestamp) -> Markup {
@@ -218,9 +145,9 @@ fn deployments(plan: &Plan, now: Timestamp) -> Markup {
         @if plan.revisions.is_empty() { (none("This plan was never deployed.")) }
         ul.rows { @for revision in plan.revisions.iter().rev() { li { (deployment(plan, revision, now)) } } }
     };
-    let command = format!("muster plan show {}", plan.spec.name);
+    let command = Command::from("muster plan show").with(&plan.spec.name);
     let total = html! { (number(plan.revisions.len() as u64)) };
-    panel(html! { "Deployments of the plan, the newest first" }, total, Some(&command), rows)
+    panel(html! { "Deployments of the plan, the newest first" }, total, Some(command), rows)
 }
 
 fn deployment(plan: &Plan, revision: &PlanRevision, now: Timestamp) -> Markup {
@@ -285,6 +212,9 @@ fn rollback_id(plan: &Plan) -> String {
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::plans::InstancesAnswer;
+
+    use super::super::plan_answers::History;
     use super::super::samples::waiting_operation;
     use super::*;
 
@@ -304,10 +234,11 @@ mod tests {
 
     #[test]
     fn a_plan_shows_what_waits_what_runs_and_the_command_of_each_list() {
-        let detail = Detail {
+        let detail = PlanDetail {
             answer: plan(),
             waiting: vec![waiting_operation("web", "2026-11-26T09:00:05Z")],
             others: Vec::new(),
+            others_of: 0,
             has_more_others: false,
             instances: instances(),
             history: Ok(History::default()),

@@ -1,70 +1,36 @@
 //! The recorded changes of a plan and of its instances, the newest first. A history that takes too many answers is left to the command.
 
 use maud::{Markup, html};
-use muster_client::ask::{AskError, Hub, understood};
 use muster_contract::PlanName;
-use muster_contract::plans::{PlansChange, PlansChangesAnswer, PlansChangesQuery, StoredPlansChange};
-use muster_contract::query::PAGE_MAX;
-use muster_service::error::chain;
+use muster_contract::plans::{PlansChange, StoredPlansChange};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::command::Command;
 use super::parts::{self, none, number, second};
-
-/// Changes shown.
-const ROWS_MAX: usize = 30;
-/// Answers that are read for one page.
-const ANSWERS_MAX: usize = 4;
-
-/// The changes, in the order of PLANS.
-#[derive(Debug, Default)]
-pub(super) struct History {
-    changes: Vec<StoredPlansChange>,
-    /// There are later ones, which were not read.
-    is_cut: bool,
-}
-
-/// Reads the changes of a plan and of its instances, or why they are not known.
-pub(super) async fn read(hub: &Hub, plan: &PlanName) -> Result<History, String> {
-    all(hub, plan).await.map_err(|error| chain(&error))
-}
-
-async fn all(hub: &Hub, plan: &PlanName) -> Result<History, AskError> {
-    let subject = vec![format!("muster.plan.{plan}"), format!("muster.instance.{plan}.*")];
-    let mut query = PlansChangesQuery { subject, limit: Some(PAGE_MAX), after: None };
-    let mut history = History::default();
-    for _ in 0..ANSWERS_MAX {
-        let answer: PlansChangesAnswer = understood(&hub.planner("change-list", &query).await?)?;
-        history.changes.extend(answer.changes);
-        query.after = answer.next;
-        if query.after.is_none() {
-            return Ok(history);
-        }
-    }
-    Ok(History { is_cut: true, ..history })
-}
+use super::plan_answers::History;
 
 /// The panel of a plan's changes.
 pub(super) fn panel(plan: &PlanName, history: &Result<History, String>) -> Markup {
-    let command = format!("muster plan history {plan}");
+    let command = Command::from("muster plan history").with(plan);
     let total = html! {
-        @if let Ok(history) = history { @if history.is_cut { "more than " } (number(history.changes.len() as u64)) }
+        @if let Ok(history) = history { @if history.is_cut { "more than " } (number(history.of as u64)) }
     };
     let rows = match history {
         Err(why) => html! { p.dark { "Not known: " (why) } },
         Ok(history) if history.is_cut => {
             none("The history is too long for a page; the command prints all of it.")
         }
-        Ok(history) => rows(&history.changes),
+        Ok(history) => rows(history),
     };
-    parts::panel(html! { "Recorded changes, the newest first" }, total, Some(&command), rows)
+    parts::panel(html! { "Recorded changes, the newest first" }, total, Some(command), rows)
 }
 
-fn rows(changes: &[StoredPlansChange]) -> Markup {
-    let left = changes.len().saturating_sub(ROWS_MAX);
+fn rows(history: &History) -> Markup {
+    let left = history.of - history.changes.len();
     html! {
-        @if changes.is_empty() { (none("No change is recorded any more.")) }
-        ul.rows { @for change in changes.iter().rev().take(ROWS_MAX) { li { (row(change)) } } }
+        @if history.changes.is_empty() { (none("No change is recorded any more.")) }
+        ul.rows { @for change in history.changes.iter().rev() { li { (row(change)) } } }
         @if left > 0 { p.note.top-line { (number(left as u64)) " older ones are not shown." } }
     }
 }
@@ -93,6 +59,8 @@ fn row(change: &StoredPlansChange) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::plans::PlansChangesAnswer;
+
     use super::*;
 
     fn shown(history: &Result<History, String>) -> String {
@@ -105,9 +73,13 @@ mod tests {
         let changes = serde_json::from_slice::<PlansChangesAnswer>(example).unwrap().changes;
         let newest = changes.last().unwrap().document["change"]["message"].as_str().unwrap().to_owned();
         let oldest = changes[0].document["change"]["message"].as_str().unwrap().to_owned();
-        let whole = shown(&Ok(History { changes, is_cut: false }));
+        let mut history = History::default();
+        history.add(changes);
+        history.of += 1;
+        let whole = shown(&Ok(history));
         let at = [newest, oldest].map(|words| whole.find(&words).unwrap());
         assert!(at.is_sorted() && whole.contains(", by anna"), "{whole}");
+        assert!(whole.contains(">3<") && whole.contains("1 older ones are not shown."), "{whole}");
         let cut = shown(&Ok(History { is_cut: true, ..History::default() }));
         assert!(cut.contains("more than 0") && cut.contains("too long for a page"), "{cut}");
         let unknown = shown(&Err("no permission".to_owned()));

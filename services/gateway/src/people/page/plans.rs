@@ -11,9 +11,8 @@ use axum::http::header::LOCATION;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use maud::{Markup, html};
-use muster_client::ask::{AskError, understood};
 use muster_contract::plans::{PlanAnswer, PlansAnswer};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::frame::{Frame, ProblemPage};
 use super::parts::{cli, encoded, none, number, panel};
@@ -23,9 +22,6 @@ use crate::people::People;
 use crate::people::api::change::{self, Change, ChangeMethod};
 use crate::people::api::changes::CHANGES;
 use crate::people::api::params::{Kind, Param, Values, param};
-
-/// Plans of a page.
-const ROWS_MAX: usize = 100;
 
 const PARAMS: [Param; 1] = [param("after", Kind::Text, "Plans after this one")];
 
@@ -61,16 +57,13 @@ async fn act(
 /// The plans, by name.
 async fn list(State(people): State<People>, RawQuery(query): RawQuery) -> Result<Response, ProblemPage> {
     let values = Values::read(query.as_deref().unwrap_or_default(), &PARAMS)?;
-    let mut question = values.question(people.clock.now())?;
-    question.insert("limit".to_owned(), json!(ROWS_MAX));
-    let answer = match people.hub.planner("plan-list", &question).await {
-        Err(AskError::NoService { .. }) => None,
-        answer => Some(understood::<PlansAnswer>(&answer?)?),
-    };
+    let after = values.get("after").map(str::to_owned);
+    let shared = people.shared.plans(&people.hub, after).await;
+    let answer = (*shared).as_ref()?;
     let content = html! {
         div.truth { h1 { "Plans" } div.meta { (cli("muster plan list")) } }
         div.column {
-            @match &answer {
+            @match answer {
                 Some(answer) => (panel(
                     html! { "Plans" },
                     html! { (number(answer.plans.len() as u64)) " on this page" },

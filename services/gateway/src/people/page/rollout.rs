@@ -7,12 +7,13 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use muster_client::rollout::{RolloutsThen, UnknownThen, held_changes, rollouts_at};
+use muster_client::rollout::{RolloutsThen, UnknownThen, held_changes, rollouts_at, rollouts_of};
 use muster_contract::rollout::{HeldChange, RolloutPhase, RolloutRecord, Wave};
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{RolloutProgress, Step, WaveState};
 use serde_json::{Map, Value, json};
 
+use super::command::Command;
 use super::frame::{Frame, ProblemPage};
 use super::parts::{ago, band, cli, count, encoded, none, number, panel, second, short};
 use super::side::deployments;
@@ -48,10 +49,8 @@ pub(super) fn deployment(names: &Map<String, Value>) -> Result<DeploymentId, Pro
 pub(super) async fn list(State(people): State<People>) -> Result<Response, ProblemPage> {
     let now = people.clock.now();
     let held = held_changes(&people.hub).await?;
-    let mut all = Vec::new();
-    for id in deployments(&held).into_iter().take(ROLLOUTS_MAX) {
-        all.extend(rollouts_at(&people.hub, id, now).await?);
-    }
+    let first = deployments(&held).into_iter().take(ROLLOUTS_MAX).cloned();
+    let all = rollouts_of(&people.hub, first, now).await?;
     let content = html! {
         div.truth { h1 { "Rollouts" } div.meta { (cli("muster rollout list")) } }
         div.column {
@@ -208,7 +207,7 @@ pub(super) async fn page(
     };
     let content = html! {
         p.crumbs { a href="/rollouts" { "Rollouts" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (id) } }
-        div.truth { h1 { "Rollout of " (id) } div.meta { (cli(&format!("muster rollout show {id}"))) } }
+        div.truth { h1 { "Rollout of " (id) } div.meta { (cli(Command::from("muster rollout show").with(&id))) } }
         div.column { (panels) }
     };
     Ok(Frame::live(format!("Rollout of {id}"), "Rollouts").at(then).answer(&people, &content))
@@ -279,7 +278,7 @@ fn decisions(progress: &RolloutProgress, id: &DeploymentId) -> Markup {
     panel(
         html! { "Decisions" },
         html! { (number(total as u64)) },
-        Some(&format!("muster rollout history {id}")),
+        Some(Command::from("muster rollout history").with(id)),
         rows,
     )
 }

@@ -1,14 +1,14 @@
 //! The parts of the first screen that services answer beside the views: rollouts, what waits for an approval, dark devices, incidents,
-//! the quarantine. All pages of a gateway share one answer for a second, so a thousand of them ask no more than one.
+//! the quarantine.
 //!
 //! A part that no service answers is shown as unknown, never as none.
 
-use std::iter;
-use std::sync::Arc;
 use std::time::Duration;
 
 use muster_client::ask::{AskError, Hub, understood};
-use muster_client::rollout::{ApprovalRequest, HeldChanges, held_changes, read_approvals, rollouts_at};
+use muster_client::rollout::{
+    ApprovalRequest, HeldChanges, approvals_of, held_changes, rollouts_of, under_way,
+};
 use muster_contract::DeploymentId;
 use muster_contract::Timestamp;
 use muster_contract::incident::HubIncident;
@@ -18,17 +18,16 @@ use muster_contract::query::{DeviceLine, DevicesAnswer, PAGE_MAX, Query};
 use muster_contract::timeline::TimelineAnswer;
 use muster_domain::rollout::RolloutProgress;
 use muster_service::error::chain;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-/// Time for which an answer is shared.
-const SHARED_FOR: Duration = Duration::from_secs(1);
 /// Time for all parts together: the page is shown without those that take longer.
 const PART_TIMEOUT: Duration = Duration::from_secs(3);
 /// Devices that are shown by their silence.
 pub(super) const DARK_MAX: usize = 8;
 /// Rollouts whose waves are shown.
 const ROLLOUTS_MAX: usize = 6;
+/// Deployments that are asked for waves that wait, the first by id: their answers fit into the time of a part if each takes 90 ms.
+const ASKED_MAX: usize = 256;
 
 /// A part, or why it is not known.
 pub(super) type Part<T> = Result<T, String>;
@@ -49,32 +48,22 @@ pub(super) struct Side {
     /// How the counts of the fleet have changed.
     pub(super) timeline: Part<TimelineAnswer>,
     /// Waves that wait for an approval.
-    pub(super) waves: Part<Vec<ApprovalRequest>>,
+    pub(super) waves: Part<WaitingWaves>,
     /// Operations that wait for an approval, those that have waited longest first, and whether there are more than the first 1,000 by
     /// plan and instance; `None` if no planner runs.
     pub(super) operations: Part<Option<(Vec<OperationStatus>, bool)>>,
 }
 
-/// The newest parts, and when they were asked for.
-#[derive(Debug, Default)]
-pub(crate) struct SideCache(Mutex<Option<(Instant, Arc<Side>)>>);
-
-impl SideCache {
-    /// The parts, at most a second old.
-    pub(super) async fn read(&self, hub: &Hub, now: Timestamp) -> Arc<Side> {
-        let mut held = self.0.lock().await;
-        if let Some((at, side)) = &*held
-            && at.elapsed() < SHARED_FOR
-        {
-            return side.clone();
-        }
-        let side = Arc::new(Box::pin(ask(hub, now)).await);
-        *held = Some((Instant::now(), side.clone()));
-        side
-    }
+/// Waves that wait for an approval.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct WaitingWaves {
+    pub(super) waves: Vec<ApprovalRequest>,
+    /// Deployments with a rollout or a held change beyond the [`ASKED_MAX`] that were asked about.
+    pub(super) not_asked: u64,
 }
 
-async fn ask(hub: &Hub, now: Timestamp) -> Side {
+/// Asks for the parts.
+pub(super) async fn read(hub: &Hub, now: Timestamp) -> Side {
     let ((held, rollouts), dark, incidents, quarantined, waves, operations, timeline) = tokio::join!(
         async {
             let held = within(held_changes(hub)).await;
@@ -89,12 +78,12 @@ async fn ask(hub: &Hub, now: Timestamp) -> Side {
         within(quarantined(hub)),
         within(waves(hub, now)),
         within(operations(hub)),
-        within(timeline(hub, None)),
+        timeline(hub, None),
     );
     Side { held, rollouts, dark, incidents, quarantined, waves, operations, timeline }
 }
 
-pub(super) async fn within<T>(part: impl Future<Output = Result<T, AskError>>) -> Part<T> {
+async fn within<T>(part: impl Future<Output = Result<T, AskError>>) -> Part<T> {
     match timeout(PART_TIMEOUT, part).await {
         Ok(part) => part.map_err(|error| chain(&error)),
         Err(_) => Err(format!("no answer within {} s", PART_TIMEOUT.as_secs())),
@@ -114,11 +103,7 @@ pub(super) fn deployments(held: &HeldChanges) -> Vec<&DeploymentId> {
 }
 
 async fn rollouts(hub: &Hub, held: &HeldChanges, now: Timestamp) -> Result<Vec<RolloutProgress>, AskError> {
-    let mut all = Vec::new();
-    for id in deployments(held).into_iter().take(ROLLOUTS_MAX) {
-        all.extend(rollouts_at(hub, id, now).await?);
-    }
-    Ok(all)
+    rollouts_of(hub, deployments(held).into_iter().take(ROLLOUTS_MAX).cloned(), now).await
 }
 
 async fn dark(hub: &Hub) -> Result<Vec<DeviceLine>, AskError> {
@@ -139,13 +124,16 @@ async fn quarantined(hub: &Hub) -> Result<(u64, bool), AskError> {
 }
 
 /// How the counts of the fleet, or of a deployment, have changed.
-pub(super) async fn timeline(hub: &Hub, id: Option<&DeploymentId>) -> Result<TimelineAnswer, AskError> {
+pub(super) async fn timeline(hub: &Hub, id: Option<&DeploymentId>) -> Part<TimelineAnswer> {
     let query = Query { id: id.cloned(), ..Query::default() };
-    understood(&hub.query("timeline", &query).await?)
+    within(async { understood(&hub.query("timeline", &query).await?) }).await
 }
 
-async fn waves(hub: &Hub, now: Timestamp) -> Result<Vec<ApprovalRequest>, AskError> {
-    read_approvals(hub, iter::empty(), now).await?.into_waiting()
+async fn waves(hub: &Hub, now: Timestamp) -> Result<WaitingWaves, AskError> {
+    let all = under_way(hub).await?;
+    let not_asked = all.len().saturating_sub(ASKED_MAX) as u64;
+    let waves = approvals_of(hub, all.into_iter().take(ASKED_MAX), now).await?.into_waiting()?;
+    Ok(WaitingWaves { waves, not_asked })
 }
 
 async fn operations(hub: &Hub) -> Result<Option<(Vec<OperationStatus>, bool)>, AskError> {

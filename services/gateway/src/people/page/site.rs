@@ -10,6 +10,7 @@ use muster_contract::query::{DeploymentsAnswer, PAGE_MAX};
 use muster_contract::view::{SiteView, Verdict};
 use serde_json::{Value, json};
 
+use super::command::Command;
 use super::evidence;
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
@@ -43,7 +44,7 @@ pub(super) async fn page(
         p.crumbs { a href="/" { "Fleet" } " / site" }
         (truth(&site, silence, then.unwrap_or(now)))
         (panel(html! { "Deployments as they are here" }, html! { (number(there.deployments.len() as u64)) },
-            Some(&format!("muster status --site {}", site.site)), table(&there, site.site.as_str())))
+            Some(Command::from("muster status").flag("--site", &site.site)), table(&there, site.site.as_str())))
     };
     let mut frame = Frame::live(format!("Site {}", site.site), "Fleet");
     frame.stream = Some(format!("/api/v1/watch/sites/{}", encoded(site.site.as_str())));
@@ -70,7 +71,7 @@ fn truth(site: &SiteView, silence: Option<Timestamp>, now: Timestamp) -> Markup 
             div.meta {
                 span { "as of ledger " (number(tally.as_of.ledger_seq)) ", " (second(tally.as_of.at)) }
                 span { "digest " code #digest title=(tally.digest) data-digest=(tally.digest) { (short(&tally.digest.to_string())) } }
-                (cli(&format!("muster site {}", site.site)))
+                (cli(Command::from("muster site").with(&site.site)))
             }
         }
     }

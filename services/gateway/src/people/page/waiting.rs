@@ -33,7 +33,11 @@ impl Waiting<'_> {
 
 /// All that is known to wait, the longest first; a wave of an unknown time before them.
 fn waiting(side: &Side) -> Vec<Waiting<'_>> {
-    let waves = side.waves.iter().flatten().map(|wave| Waiting::Wave(wave, held_since(side, wave)));
+    let waves = side
+        .waves
+        .iter()
+        .flat_map(|known| &known.waves)
+        .map(|wave| Waiting::Wave(wave, held_since(side, wave)));
     let operations = side.operations.iter().flatten().flat_map(|(operations, _)| operations);
     let mut all: Vec<_> = waves.chain(operations.map(Waiting::Operation)).collect();
     all.sort_by_key(Waiting::since);
@@ -51,7 +55,8 @@ fn held_since(side: &Side, wave: &ApprovalRequest) -> Option<Timestamp> {
 pub(super) fn panel(side: &Side, now: Timestamp) -> Markup {
     let all = waiting(side);
     let has_more = matches!(side.operations, Ok(Some((_, true))));
-    let is_whole = side.waves.is_ok() && side.operations.is_ok() && !has_more;
+    let not_asked = side.waves.as_ref().map_or(0, |known| known.not_asked);
+    let is_whole = side.waves.is_ok() && side.operations.is_ok() && !has_more && not_asked == 0;
     let left = all.len().saturating_sub(ROWS_MAX);
     let rows = html! {
         @if let Err(why) = &side.waves { p.dark { "Waves that wait are not known: " (why) } }
@@ -68,13 +73,19 @@ pub(super) fn panel(side: &Side, now: Timestamp) -> Markup {
                 @if has_more { " Only the first " (number(PAGE_MAX as u64)) " operations by plan and instance are compared here." }
             }
         }
+        @if not_asked > 0 {
+            p.note.top-line {
+                (count(not_asked, "further deployment")) " with a rollout or a held change may have waves that wait; "
+                code { "muster watch approvals" } " asks about all."
+            }
+        }
         @if side.operations == Ok(None) { p.note.top-line { "No planner runs." } }
     };
     let total = html! {
         @if is_whole { (number(all.len() as u64)) }
         @else if !all.is_empty() { "at least " (number(all.len() as u64)) }
     };
-    let command = "muster operation list --state pending-approval";
+    let command = "muster operation list --state pending-approval".into();
     parts::panel(html! { "Waits for a decision" }, total, Some(command), rows)
 }
 
@@ -108,6 +119,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::samples::waiting_operation;
+    use super::super::side::WaitingWaves;
     use super::*;
 
     /// A first screen of a hub with a planner, on which nothing waits.
@@ -118,7 +130,7 @@ mod tests {
             dark: Ok(Vec::new()),
             incidents: Ok(Vec::new()),
             quarantined: Ok((0, false)),
-            waves: Ok(Vec::new()),
+            waves: Ok(WaitingWaves::default()),
             operations: Ok(Some((Vec::new(), false))),
             timeline: Err("not asked".to_owned()),
         }
@@ -148,7 +160,7 @@ mod tests {
             |plan: &str, minute: u8| waiting_operation(plan, &format!("2026-11-26T09:0{minute}:00Z"));
         let shown = shown(&Side {
             held: Ok(HeldChanges { held, ..HeldChanges::default() }),
-            waves: Ok(vec![request()]),
+            waves: Ok(WaitingWaves { waves: vec![request()], not_asked: 0 }),
             operations: Ok(Some((vec![operation("old", 1), operation("new", 5)], false))),
             ..side()
         });
@@ -177,5 +189,16 @@ mod tests {
         };
         assert!(many(false).contains("3 more, by ") && !many(false).contains("at least"), "{}", many(false));
         assert!(many(true).contains("at least 23") && many(true).contains("are compared"), "{}", many(true));
+    }
+
+    #[test]
+    fn deployments_that_were_not_asked_about_are_counted_and_no_none() {
+        let cut = |waves| shown(&Side { waves: Ok(WaitingWaves { waves, not_asked: 2 }), ..side() });
+        let (none, one) = (cut(Vec::new()), cut(vec![request()]));
+        assert!(
+            none.contains("2 further deployments with") && !none.contains("waits for an approval."),
+            "{none}"
+        );
+        assert!(!none.contains(">0<") && one.contains("at least 1"), "{none} {one}");
     }
 }

@@ -1,10 +1,9 @@
 //! Divides a time into columns, and finds the worst of each. It draws nothing.
 
-use std::cmp::Reverse;
-
 use muster_contract::Timestamp;
 use muster_contract::timeline::TimelinePoint;
 use muster_contract::view::Verdict;
+use muster_domain::fold::urgency_of_point;
 
 /// Columns of a chart.
 const COLUMNS: i64 = 48;
@@ -59,7 +58,7 @@ fn column(points: &[TimelinePoint], from: i64, to: i64) -> Column {
     // The last point before the column holds at its start.
     let held = &points[after_start.saturating_sub(1)..before_end];
     let most = |value: fn(&TimelinePoint) -> u64| held.iter().map(value).max().unwrap_or_default();
-    let worst = held.iter().min_by_key(|point| urgency(point)).cloned();
+    let worst = held.iter().min_by_key(|point| urgency_of_point(point)).cloned();
     let at = |point: TimelinePoint| {
         let start = Timestamp::from_second(from).unwrap_or(point.at);
         TimelinePoint { at: point.at.max(start), ..point }
@@ -72,12 +71,6 @@ fn column(points: &[TimelinePoint], from: i64, to: i64) -> Column {
         devices: most(|point| point.devices.total()),
         missing: most(|point| point.missing_reports),
     }
-}
-
-/// Orders points by how bad they are, the worst first, as the rollup does when it thins them.
-fn urgency(point: &TimelinePoint) -> impl Ord + use<> {
-    let count = |verdict| Reverse(point.deployments.get(&verdict).copied().unwrap_or_default());
-    (Verdict::WORST_FIRST.map(count), point.converged.lo, Reverse(point.missing_reports))
 }
 
 impl Column {
