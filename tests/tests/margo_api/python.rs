@@ -1,11 +1,11 @@
 //! A device in Python, `schemas/examples/margo_device.py`: through long outages of the hub, the gateway and itself, and with a
-//! manager that serves wrong content.
+//! manager that serves wrong content; and `margo_gateway.py`, which speaks for children.
 
 use std::net::SocketAddr;
 use std::path::Path;
 
 use muster_tests::example::{Example, Language};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::children::{CHILDREN, OWN};
 use crate::fake::Manager;
@@ -18,33 +18,38 @@ fn start(fleet: &Fleet) -> Example {
 }
 
 fn start_at(authority: &Authority, gateway: SocketAddr, folder: &Path) -> Example {
-    start_as("press-1", authority, gateway, folder, &[])
+    let settings = settings("press-1", authority, gateway, folder);
+    start_with("margo_device", &settings, folder)
 }
 
-/// Starts the device of a name, with more arguments.
-fn start_as(name: &str, authority: &Authority, gateway: SocketAddr, folder: &Path, more: &[&str]) -> Example {
+/// The settings of a device.
+fn settings(name: &str, authority: &Authority, gateway: SocketAddr, folder: &Path) -> Value {
     let own = authority.client(name);
-    let state = folder.join("margo_device.json").display().to_string();
-    let url = format!("https://{gateway}");
-    let [cert, key, ca] =
-        [&own.certificate, &own.key, &authority.certificate()].map(|path| path.display().to_string());
-    let args = [
-        &url,
-        &state,
-        "--id",
-        name,
-        "--cert",
-        &cert,
-        "--key",
-        &key,
-        "--ca",
-        &ca,
-        "--manager",
-        MANAGER,
-        "--poll",
-        "0.3",
-    ];
-    Example::start(Language::Python, "margo_device", &[&args, more].concat())
+    json!({
+        "host": gateway.ip(),
+        "port": gateway.port(),
+        "manager": MANAGER,
+        "ca": authority.certificate(),
+        "cert": own.certificate,
+        "key": own.key,
+        "state": folder.join("margo_device.db"),
+        "poll": 0.3,
+        "properties": {
+            "id": name,
+            "vendor": "example",
+            "modelNumber": "margo_device.py",
+            "serialNumber": "1",
+            "cpus": [{ "cores": 2 }],
+            "supportedRuntimes": ["oci"],
+            "supportedDeploymentTypes": ["compose"],
+        },
+    })
+}
+
+fn start_with(example: &str, settings: &Value, folder: &Path) -> Example {
+    let file = folder.join("settings.json");
+    std::fs::write(&file, settings.to_string()).unwrap();
+    Example::start(Language::Python, example, &[&file.display().to_string()])
 }
 
 async fn installed(fleet: &Fleet, ids: &[&str]) -> Value {
@@ -114,9 +119,11 @@ async fn a_gateway_in_python_speaks_for_two_children_through_outages() {
     let mut fleet = Fleet::start_with_children(OWN, &CHILDREN).await;
     let silent = fleet.system.dir().join("silent.txt");
     std::fs::write(&silent, "").unwrap();
-    let file = silent.display().to_string();
-    let more = ["--child", "press-a", "--child", "press-b", "--unreachable", &file];
-    let device = start_as("gw", &fleet.authority, fleet.gateway, fleet.system.dir(), &more);
+    let folder = fleet.system.dir();
+    let mut settings = settings("gw", &fleet.authority, fleet.gateway, folder);
+    settings["children"] = json!(["press-a", "press-b"]);
+    settings["unreachable"] = json!(silent);
+    let device = start_with("margo_gateway", &settings, folder);
     let all = [OWN, CHILDREN[0], CHILDREN[1]];
     let settled = async |fleet: &Fleet, devices: &[&str]| {
         for device in devices {
