@@ -150,27 +150,29 @@ async fn q03_each_answer_over_http_is_the_golden_file() {
     ] {
         golden(name, answered(&system, addr, &path, |_| true).await);
     }
-    system.kill(&agent_name(&story::key(super::DEVICES[0]))).await;
     let devices = super::DEVICES.map(story::key);
+    let silent = |answer: &Value| answer["apps"][0]["clusters"][0]["connectivity"] == "Retrying";
+    let of_press_1 = format!("{GROUP}?status=deployed&cluster=plant7%2Bpress-1");
+    system.kill(&agent_name(&devices[0])).await;
+    answered(&system, addr, &of_press_1, silent).await;
     story::publish(&system, &devices, "web", 2).await;
+    let under_way = |answer: &Value| answer["deployedCounts"] == json!({"Applied": 1, "Pending": 1});
     let path = format!("{GROUP}?status=deployed&output=summary");
-    let is_under_way = |answer: &Value| answer["deployedCounts"] == json!({"Applied": 1, "Pending": 1});
-    golden("deployed-summary", answered(&system, addr, &path, is_under_way).await);
-    let path = format!("{GROUP}?status=deployed&cluster=plant7%2Bpress-1");
-    let is_silent = |answer: &Value| answer["apps"][0]["clusters"][0]["connectivity"] == "Retrying";
-    golden("deployed-of-a-silent-cluster", answered(&system, addr, &path, is_silent).await);
-    golden(
-        "ready-summary",
-        answered(&system, addr, &format!("{GROUP}?status=ready&output=summary"), |_| true).await,
-    );
+    golden("deployed-summary", answered(&system, addr, &path, under_way).await);
+    for (name, path) in [
+        ("deployed-of-a-silent-cluster", of_press_1),
+        ("ready-summary", format!("{GROUP}?status=ready&output=summary")),
+    ] {
+        golden(name, answered(&system, addr, &path, |_| true).await);
+    }
 
     system.kill(&agent_name(&devices[1])).await;
+    let of_press_2 = format!("{GROUP}?status=deployed&cluster=plant8%2Bpress-2");
+    answered(&system, addr, &of_press_2, silent).await;
     story::publish(&system, &devices, "late", 1).await;
     let path = GROUP.replace("groups/web", "groups/late") + "?status=deployed&output=summary";
-    golden(
-        "before-any-report",
-        answered(&system, addr, &path, |answer| answer["deployedCounts"] == json!({"Pending": 2})).await,
-    );
+    let pending = |answer: &Value| answer["deployedCounts"] == json!({"Pending": 2});
+    golden("before-any-report", answered(&system, addr, &path, pending).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
