@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use muster_client::emco::{self, Asked, Subject};
+use muster_client::resource_group::{Group, Spelling};
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::limits::VIEW_ERRORS_MAX;
@@ -17,7 +18,6 @@ use muster_contract::view::{DeploymentView, ErrorCount, Freshness, Retried};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_ctl::config::{DeprecatedType, Export, Names, StatusArgs};
 use muster_ctl::render::filtered;
-use muster_ctl::render::resource_group::{Group, Spelling};
 use muster_tests::golden;
 use muster_tests::schemas::example;
 use serde_json::Value;

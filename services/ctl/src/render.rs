@@ -36,7 +36,6 @@ pub mod place;
 pub mod plans;
 pub mod publisher;
 pub mod quarantine;
-pub mod resource_group;
 pub mod restore;
 pub mod rollout;
 pub mod silence;

@@ -57,6 +57,12 @@ async fn running() -> Stage {
     Stage::over(system).await
 }
 
+/// A registration for a site.
+fn cloud(id: &str, site: &str) -> StatusRegistration {
+    let key = LcKey { project: "plant".into(), logical_cloud: site.into() };
+    StatusRegistration { key: Some(Key::LcKey(key)), ..group(id, "web") }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn n07_a_grpc_client_gets_the_present_state_then_each_change_and_the_end() {
     let mut stage = running().await;
@@ -83,10 +89,13 @@ async fn n07_a_grpc_client_gets_the_present_state_then_each_change_and_the_end()
     };
     let mut device = open(&stage.clients, device).await.unwrap();
     assert_eq!(value(&mut device).await, StatusValue::Deployed);
+    let mut site = open(&stage.clients, cloud("site", "plant7")).await.unwrap();
+    until_value(&mut site, StatusValue::Ready).await;
 
     stage.system.kill(&agent_name(&story::key(DEVICES[0]))).await;
     until_value(&mut one, StatusValue::NotReady).await;
     until_value(&mut whole, StatusValue::NotReady).await;
+    until_value(&mut site, StatusValue::NotReady).await;
     stage.system.start_again(&agent_name(&story::key(DEVICES[0])));
     until_value(&mut one, StatusValue::Ready).await;
     std::fs::remove_file(stage.system.repository.dir().join("fleet/web.yaml")).unwrap();
@@ -109,7 +118,8 @@ async fn n01_a_registration_over_grpc_has_an_id_once_a_person_and_ends_by_it() {
         (group("", "web"), Code::InvalidArgument),
         (group("b", "nothing"), Code::NotFound),
         (StatusRegistration { key: None, ..group("b", "web") }, Code::InvalidArgument),
-        (StatusRegistration { key: Some(Key::LcKey(LcKey::default())), ..group("b", "web") }, Code::NotFound),
+        (cloud("b", "Plant 7"), Code::InvalidArgument),
+        (cloud("b", "plant9"), Code::NotFound),
         (StatusRegistration { status_type: 0, ..group("b", "web") }, Code::InvalidArgument),
         (StatusRegistration { clusters: vec!["press-1".into()], ..group("b", "web") }, Code::InvalidArgument),
     ] {

@@ -62,6 +62,35 @@ async fn rest_gives_the_documents_that_the_command_gives() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_group_is_the_document_that_the_command_prints() {
+    let (system, addr) = planned().await;
+    for (query, words) in [
+        ("", &[][..]),
+        ("?aggregate=true&budget=2048", &["--aggregate", "--budget", "2048"]),
+        ("?device=plant7%2Fpress-1", &["--device", "plant7/press-1"]),
+        ("?site=plant7&freshness=fresh", &["--site", "plant7", "--freshness", "fresh"]),
+    ] {
+        let path = format!("/api/v1/deployments/web/resourcegroup{query}");
+        let words = [&["status", "web", "--format", "resourcegroup-json"], words].concat();
+        // A fact may come between the two, and a position is in both.
+        system
+            .eventually(&format!("{path} is `muster {}`", words.join(" ")), async || {
+                let answer = get(addr, &path).await.map_err(|error| error.to_string())?;
+                let shown = system.muster(&words).await;
+                let shown: Value =
+                    serde_json::from_slice(&shown.stdout).map_err(|error| error.to_string())?;
+                let is_same = answer.status == 200 && answer.json() == shown;
+                if is_same { Ok(()) } else { Err(format!("{}\n{shown}", answer.body)) }
+            })
+            .await;
+    }
+    let small = get(addr, "/api/v1/deployments/web/resourcegroup?budget=7").await.unwrap();
+    assert_eq!((small.status, &small.json()["errors"][0]["field"]), (400, &"budget".into()));
+    let absent = get(addr, "/api/v1/deployments/nothing/resourcegroup").await.unwrap();
+    assert_eq!(absent.status, 404, "{}", absent.body);
+}
+
 /// Parts of addresses that name something that is not there.
 const ABSENT: [&str; 10] = [
     "/groups/",
@@ -92,6 +121,7 @@ fn filled(path: &str) -> String {
         .replace("{group}", "web")
         .replace("{provider}", "plant7")
         .replace("{cluster}", "press-1")
+        .replace("{cloud}", "plant7")
         .replace("{project}", "plant")
         .replace("{compositeApp}", "shop")
         .replace("{version}", "v1");

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use muster_client::emco::Subject;
+use muster_client::resource_group::read::BUDGET_LEAST;
 use muster_contract::query::{Output, PAGE_MAX, Query};
 use muster_contract::status::{Axis, DevicePath, StatusQuery};
 use muster_contract::view::{Standing, Verdict};
@@ -137,9 +138,6 @@ pub struct StatusArgs {
     #[command(flatten)]
     pub point: PointArgs,
 }
-
-/// Least budget of a document: its mandatory fields fit into it.
-pub(crate) const BUDGET_LEAST: u32 = 2_048;
 
 /// How an answer is shown on the command line: for people, for programs, or as another system has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

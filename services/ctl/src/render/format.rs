@@ -1,5 +1,7 @@
 //! Words for numbers, times and states, and the cleaning of words that devices say.
 
+pub use muster_client::text::clean;
+use muster_client::text::{harmless, is_hostile};
 use muster_contract::Timestamp;
 use muster_contract::query::SomeDevices;
 use muster_contract::state::State;
@@ -129,16 +131,6 @@ pub(crate) fn freshness_since(how: Freshness, last_heard_at: Option<Timestamp>, 
     }
 }
 
-/// One line of what a device says. Control characters and marks that turn the direction of text would let a device
-/// write over the person's screen: each becomes a space.
-pub fn clean(text: &str) -> String {
-    harmless(text).trim().to_owned()
-}
-
-fn harmless(text: &str) -> String {
-    text.chars().map(|char| if is_hostile(char) { ' ' } else { char }).collect()
-}
-
 /// The lines of what a device says, each cleaned; they keep what they are set in by.
 pub(crate) fn clean_lines(text: &str) -> impl Iterator<Item = String> {
     text.trim().lines().map(|line| harmless(line).trim_end().to_owned())
@@ -167,20 +159,6 @@ fn legible(line: &str) -> String {
         }
     }
     cut::end(text.trim_end(), MESSAGE_WIDTH_MAX)
-}
-
-/// Control characters, marks that turn or hide text, and characters that mean something on one machine only.
-fn is_hostile(char: char) -> bool {
-    char.is_control()
-        || matches!(
-            char,
-            '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{e000}'..='\u{f8ff}'
-                | '\u{feff}'
-                | '\u{fff9}'..='\u{fffc}'
-        )
 }
 
 #[cfg(test)]

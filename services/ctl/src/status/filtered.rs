@@ -1,24 +1,21 @@
 //! `muster status` with filters or in the format of another system.
 
 use muster_client::emco::{self, Asked};
-use muster_client::status::{all, gathered};
+use muster_client::resource_group::Spelling;
+use muster_client::resource_group::read::{BUDGET_DEFAULT, Extent, resource_group};
+use muster_client::status::gathered;
 use muster_contract::DeploymentId;
 use muster_contract::actions::ActionsAnswer;
-use muster_contract::query::{Output, Query};
+use muster_contract::query::Query;
 use muster_contract::status::StatusQuery;
-use muster_contract::view::{DeploymentView, ErrorCount};
 
-use crate::ask::{AskError, Hub, understood};
+use crate::ask::{Hub, understood};
 use crate::config::{Export, StatusArgs};
 use crate::error::CtlError;
 use crate::names::ShownNames;
 use crate::render;
-use crate::render::resource_group::{Group, Spelling};
 use crate::session::Session;
 use muster_service::error::chain;
-
-/// Bytes of a ResourceGroup where no budget is named: what etcd takes, with room to spare.
-const BUDGET_DEFAULT: usize = 1024 * 1024;
 
 /// Status of what passes the filters, in the form that was asked for.
 ///
@@ -40,8 +37,8 @@ pub(crate) async fn run(
 
 async fn shown(session: &mut Session<'_>, args: &StatusArgs, export: Option<Export>) -> Result<(), CtlError> {
     match export {
-        Some(Export::ResourceGroup) => resource_group(session, args, Spelling::Yaml).await,
-        Some(Export::ResourceGroupJson) => resource_group(session, args, Spelling::Json).await,
+        Some(Export::ResourceGroup) => show_group(session, args, Spelling::Yaml).await,
+        Some(Export::ResourceGroupJson) => show_group(session, args, Spelling::Json).await,
         Some(Export::Emco) => show_emco(session, args).await,
         None => {
             let answer = gathered(&session.hub, args.query(), most(args)).await?;
@@ -93,7 +90,7 @@ async fn show_emco(session: &mut Session<'_>, args: &StatusArgs) -> Result<(), C
     session.show_own(&shape, |_, _| String::new())
 }
 
-async fn resource_group(
+async fn show_group(
     session: &mut Session<'_>,
     args: &StatusArgs,
     spelling: Spelling,
@@ -102,40 +99,13 @@ async fn resource_group(
         return Err(CtlError::Usage("a ResourceGroup is of one deployment: name it".to_owned()));
     };
     let budget = args.budget.map_or(BUDGET_DEFAULT, |bytes| bytes as usize);
-    let query = StatusQuery { status: None, ..args.query() };
-    let text = if args.aggregate {
-        let query = StatusQuery { output: Output::Summary, ..query };
-        let answer = all(&session.hub, &query, None).await?;
-        let (errors, left_out) = errors(&session.hub, id, args).await?;
-        Group::of_counts(id, &answer, errors.as_deref(), left_out).within(budget, spelling)
-    } else {
-        let answer = all(&session.hub, &query, None).await?;
-        let group = match query.device.as_slice() {
-            [path] => Group::of_device(id, &path.0, &answer),
-            _ => Group::of_fleet(id, &answer),
-        };
-        group.within(budget, spelling)
-    };
+    let extent = Extent { is_aggregate: args.aggregate, budget };
+    let text = resource_group(&session.hub, id, args.query(), extent, spelling).await?;
     match spelling {
         Spelling::Json => session.terminal.print_json(&text)?,
         Spelling::Yaml => session.terminal.print_document(&text)?,
     }
     Ok(())
-}
-
-/// The errors of a deployment by frequency, and how many codes are left out. The view counts them over all targets, so
-/// of a part nobody has counted them.
-async fn errors(
-    hub: &Hub,
-    id: &DeploymentId,
-    args: &StatusArgs,
-) -> Result<(Option<Vec<ErrorCount>>, u64), AskError> {
-    if args.is_filtered() {
-        return Ok((None, 0));
-    }
-    let answer = hub.query("deployment", &view_query(id, args)).await?;
-    let view: DeploymentView = understood(&answer["view"])?;
-    Ok((Some(view.errors), view.omitted.errors))
 }
 
 fn view_query(id: &DeploymentId, args: &StatusArgs) -> Query {

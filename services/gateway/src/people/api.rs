@@ -34,8 +34,11 @@ use muster_client::ask::AskError;
 use muster_client::audit;
 use muster_client::packages;
 use muster_client::quarantine::{self, Selection};
+use muster_client::resource_group::Spelling;
+use muster_client::resource_group::read::{BUDGET_DEFAULT, BUDGET_LEAST, Extent, resource_group};
 use muster_contract::quarantine::RejectionCode;
-use muster_contract::query::{PAGE_MAX, PublisherQuery, Query};
+use muster_contract::query::{Output, PAGE_MAX, PublisherQuery, Query};
+use muster_contract::status::StatusQuery;
 use muster_contract::{DeploymentId, SiteId, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -121,6 +124,7 @@ async fn read(
             Ok(document(StatusCode::OK, &status))
         }
         Source::Audit => audit(&people, &values).await,
+        Source::ResourceGroup => group(&people, &values, &names, now).await,
         Source::Quarantine => {
             let limit = number(&values, "limit", REPORTS_DEFAULT)?;
             let settled = values.get("settled") == Some("true");
@@ -141,6 +145,31 @@ async fn audit(people: &People, values: &Values) -> Result<Response, Problem> {
     let site = site.map_err(|error| Problem::field("site", error.to_string()))?;
     let now = || people.clock.now();
     Ok(document(StatusCode::OK, &audit::gathered(&people.hub, site, &now).await?))
+}
+
+/// The ResourceGroup of a deployment, as `muster status --format resourcegroup-json` prints it.
+async fn group(
+    people: &People,
+    values: &Values,
+    names: &Map<String, Value>,
+    now: Timestamp,
+) -> Result<Response, Problem> {
+    let id = deployment(names)?;
+    let mut question = values.question(now)?;
+    let is_aggregate = question.remove("aggregate").is_some_and(|flag| flag == true);
+    let budget = question.remove("budget").and_then(|bytes| bytes.as_u64());
+    if budget.is_some_and(|bytes| bytes < BUDGET_LEAST.into()) {
+        return Err(Problem::field("budget", format!("must be at least {BUDGET_LEAST} bytes")));
+    }
+    let query = serde_json::from_value(Value::Object(question));
+    let query = query.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let budget = budget.map_or(BUDGET_DEFAULT, |bytes| bytes.min(BUDGET_DEFAULT as u64) as usize);
+    // An answer of many targets takes many pages, so few are gathered at once.
+    let _permit = people.gather()?;
+    let extent = Extent { is_aggregate, budget };
+    let query = StatusQuery { output: Output::All, ..query };
+    let text = resource_group(&people.hub, &id, query, extent, Spelling::Json).await?;
+    Ok((StatusCode::OK, [(CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 fn fixed(route: &Route) -> Map<String, Value> {

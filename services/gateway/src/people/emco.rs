@@ -23,7 +23,7 @@ use muster_client::status::gathered;
 use muster_contract::DeploymentId;
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::history::Point;
-use muster_contract::query::{DevicesAnswer, Output, Query};
+use muster_contract::query::{Output, Query};
 use muster_contract::status::StatusAnswer;
 use muster_service::error::chain;
 use serde_json::{Value, json};
@@ -133,25 +133,15 @@ fn point_of(instance: &str, actions: &ActionsAnswer) -> Result<Point, Problem> {
     Ok(Point { at_seq: last, ..Point::default() })
 }
 
-/// Refuses a device or site that the hub does not know: its status would look like one without deployments.
+/// Refuses a device that the hub does not know: its status would look like one of a device without deployments. The hub itself
+/// refuses an unknown deployment or site.
 async fn check_known(people: &People, anchor: &Anchor, answer: &StatusAnswer) -> Result<(), Problem> {
+    let Anchor::Cluster(key) = anchor else { return Ok(()) };
     if !answer.targets.is_empty() || answer.total.is_some_and(|total| total > 0) {
         return Ok(());
     }
-    match anchor {
-        Anchor::Group { .. } => {}
-        Anchor::Cluster(key) => {
-            let (site, device) = (key.site.clone().into(), Some(key.device.clone()));
-            people.hub.query("device", &Query { site, device, ..Query::default() }).await?;
-        }
-        Anchor::Cloud { site, .. } => {
-            let query = Query { site: site.clone().into(), limit: Some(1), ..Query::default() };
-            let found: DevicesAnswer = understood(&people.hub.query("devices", &query).await?)?;
-            if found.devices.is_empty() {
-                return Err(anchor.absent());
-            }
-        }
-    }
+    let query = Query { site: key.site.clone().into(), device: Some(key.device.clone()), ..Query::default() };
+    people.hub.query("device", &query).await?;
     Ok(())
 }
 

@@ -59,6 +59,12 @@ pub(crate) const STATUS: &[Param] = &[
     Param { name: "axis", field: "status", kind: Kind::Text, about: "deployed or ready" },
     param("generation", Kind::Number, "As of this generation of the only device named"),
 ];
+/// The extent of a ResourceGroup.
+pub(crate) const RESOURCE_GROUP: &[Param] = &[
+    param("device", Kind::List, "Only on this device, as SITE/DEVICE: its components; may be repeated"),
+    param("aggregate", Kind::Flag, "Counts alone, whatever the size of the fleet"),
+    param("budget", Kind::Number, "Bytes the document may have, at least 2048; it says what it leaves out"),
+];
 /// Filters of targets.
 pub(crate) const ROWS: &[Param] = &[
     param("standing", Kind::Words, "Only targets of these standings, such as failed,outdated"),

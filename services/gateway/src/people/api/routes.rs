@@ -24,8 +24,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::filters::{
     AFTER, CAPABILITIES, CHANGES, DEPLOYMENTS, DEVICES, DIFF, INSTANCES, NODES, OF_DEPLOYMENT, OPERATIONS,
-    OUTPUT, PAGES, PLAN_CHANGES, PLANS, QUARANTINE, ROLLOUTS_AT, ROWS, SELECT, SITE, SITES, STATUS, WHEN,
-    WHY,
+    OUTPUT, PAGES, PLAN_CHANGES, PLANS, QUARANTINE, RESOURCE_GROUP, ROLLOUTS_AT, ROWS, SELECT, SITE, SITES,
+    STATUS, WHEN, WHY,
 };
 use super::params::Param;
 
@@ -71,6 +71,8 @@ pub(crate) enum Source {
     Quarantine,
     /// The accounts of devices and the views.
     Audit,
+    /// kpt's ResourceGroup of a deployment.
+    ResourceGroup,
 }
 
 /// A question about rollouts, which takes several requests.
@@ -186,6 +188,13 @@ pub(crate) static ROUTES: &[Route] = &[
             "The status of one deployment with a line for each device",
         )
     },
+    route(
+        "/deployments/{id}/resourcegroup",
+        Source::ResourceGroup,
+        &[RESOURCE_GROUP, SITES, ROWS, WHEN],
+        object,
+        "The status of a deployment as kpt's ResourceGroup",
+    ),
     route(
         "/deployments/{id}/actions",
         Source::Query("actions"),

@@ -5,6 +5,8 @@
 //! ignores a condition of status Unknown. A document stays within its budget: long messages are cut, the best resources are
 //! omitted first, and an annotation has the number of omitted resources of each status.
 
+pub mod read;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -14,7 +16,7 @@ use muster_contract::view::ErrorCount;
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use serde_json::{Value, json};
 
-use super::format::clean;
+use crate::text::clean;
 
 /// A message that has more than this part of the budget is cut where not everything fits.
 const MESSAGE_SHARE: usize = 16;
