@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """A device that speaks Margo's HTTP API (1.0.0-rc.3), and only pretends to run its deployments: margo_device.py SETTINGS.json.
-SQLite keeps version, entity tag and unsent statuses over kills and outages. The settings are host, port, manager (its SPIFFE id),
-ca, cert, key, state (a file), poll (in seconds) and properties (the capabilities, with the id)."""
+Settings: host, port, manager (its SPIFFE id), ca, cert, key, state (a file), poll (seconds) and device (properties with id)."""
 import hashlib, http.client, itertools, json, pathlib, random, sqlite3, ssl, sys, time
 
 class Device:
@@ -10,10 +9,10 @@ class Device:
         self.tls.check_hostname = False  # the SPIFFE id is checked instead
         self.tls.load_cert_chain(given["cert"], given["key"])
         self.wait, self.retry_after, self.file = given["poll"], 0, sqlite3.connect(given["state"], isolation_level=None)
-        first = '{"version": 0, "etag": "", "deployments": {}, "unsent": {}}'
+        first = '{"version": 0, "etag": "", "deployments": {}, "unsent": []}'
         self.file.execute("CREATE TABLE IF NOT EXISTS kept AS SELECT ? AS state", [first])
         self.state = json.loads(self.file.execute("SELECT state FROM kept").fetchone()[0])
-        self.state["unsent"]["/api/v1/capabilities/" + given["properties"]["id"]] = "PUT", {"properties": given["properties"]}
+        self.state["unsent"] += [["PUT", "/api/v1/capabilities/" + given["device"]["id"], {"properties": given["device"]}]]
 
     def keep(self):
         self.file.execute("UPDATE kept SET state = ?", [json.dumps(self.state)])
@@ -26,8 +25,10 @@ class Device:
         connection.request(method, path, body and json.dumps(body), {"If-None-Match": etag, "Connection": "close"})
         answer = connection.getresponse()
         content, self.retry_after = answer.read(), float(answer.headers.get("Retry-After", 0))
-        if answer.status >= 400:  # 404: a newer manifest names other content
-            raise (OSError if answer.status in (404, 429, 500, 503) else SystemExit)(f"{path}: {answer.status} {content!r}")
+        if answer.status >= 400 and (method == "GET" or answer.status in (429, 500, 503)):
+            raise OSError(f"{path}: {answer.status} {content!r}")  # also 404: a newer manifest names other content
+        if answer.status >= 400:
+            print(f"{path} is refused, and not sent again: {content!r}", file=sys.stderr, flush=True)
         if digest and digest != "sha256:" + hashlib.sha256(content).hexdigest():
             raise ValueError(f"{path} has another digest: nothing is changed")
         return answer, content
@@ -45,7 +46,8 @@ class Device:
         self.report({name: here[name] for name in here.keys() - wanted.keys()}, version, "removing", "removed")
         self.report({name: running[name] for name in new}, version, "pending", "installing", "installed")
         self.state |= {"version": version, "etag": answer.headers["ETag"], "deployments": running}
-        self.keep()
+        self.keep()  # version and statuses at once: no kill or outage comes between them
+        self.send()
 
     def fetch(self, _manifest, new):
         texts = {name: self.ask("GET", f"/api/v1/deployments/{name}/{digest}", digest=digest)[1] for name, digest in new.items()}
@@ -53,16 +55,14 @@ class Device:
 
     def report(self, profiles, version, *states):
         for (name, profile), state in itertools.product(profiles.items(), states):
-            components = [{"name": one["name"], "state": state} for one in profile["components"]]
-            self.state["unsent"][f"/api/v1/deployments/{name}/status"] = "POST", {
-                "deploymentId": name, "deviceId": self.given["properties"]["id"], "adoptedManifestVersion": version,
-                "status": {"state": state}, "components": components}
-            self.send()
+            self.state["unsent"].append(["POST", f"/api/v1/deployments/{name}/status", {"deploymentId": name,
+                "deviceId": self.given["device"]["id"], "adoptedManifestVersion": version, "status": {"state": state},
+                "components": [{"name": one["name"], "state": state} for one in profile["components"]]}])
 
     def send(self):
-        for path, (method, body) in list(self.state["unsent"].items()):
-            self.ask(method, path, body)
-            del self.state["unsent"][path]
+        while self.state["unsent"]:
+            self.ask(*self.state["unsent"][0])
+            del self.state["unsent"][0]
             self.keep()
 
     def run(self):
@@ -73,7 +73,7 @@ class Device:
                 self.wait = self.given["poll"]
             except (OSError, ValueError, http.client.HTTPException) as error:
                 print(error, file=sys.stderr, flush=True)
-                self.wait = max(self.retry_after, min(60, 2 * self.wait))
+                self.wait, self.retry_after = max(self.retry_after, min(60, 2 * self.wait)), 0
             time.sleep(self.wait * random.uniform(1, 1.1))
 
 if __name__ == "__main__":

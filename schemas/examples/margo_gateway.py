@@ -11,18 +11,11 @@ from margo_device import Device
 class Gateway(Device):
     def __init__(self, given):
         super().__init__(given)
-        self.id = given["properties"]["id"]
+        self.id = given["device"]["id"]
         self.ids = [self.id] + [f"{self.id}/{child}" for child in given["children"]]
         for device in self.ids[1:]:  # after the gateway itself
-            self.state["unsent"]["/api/v1/capabilities/" + device] = "PUT", {"properties": given["properties"] | {"id": device}}
-
-    def ask(self, method, path, body=None, **more):
-        try:
-            return super().ask(method, path, body, **more)
-        except SystemExit as refused:
-            if method == "POST" and "/" in body["deviceId"] and f"{path}: 403 " in str(refused):
-                return None  # an operator has taken the child from this gateway
-            raise
+            properties = given["device"] | {"id": device}
+            self.state["unsent"].append(["PUT", "/api/v1/capabilities/" + device, {"properties": properties}])
 
     def poll(self):
         super().poll()
@@ -30,6 +23,7 @@ class Gateway(Device):
             if profile["failed"] != bool(self.error(profile["device"])):
                 self.report({name: profile}, self.state["version"], "installing", "installed")
                 self.keep()
+        self.send()
 
     def fetch(self, manifest, new):
         profiles = {}
@@ -63,10 +57,9 @@ class Gateway(Device):
             profile["failed"] = bool(error)
             for state in ["failed"] if error else states:
                 status = {"state": state, **error}
-                self.state["unsent"][f"/api/v1/deployments/{name}/status"] = "POST", {
+                self.state["unsent"].append(["POST", f"/api/v1/deployments/{name}/status", {
                     "deploymentId": name, "deviceId": profile["device"], "adoptedManifestVersion": version, "status": status,
-                    "components": [{"name": one["name"], **status} for one in profile["components"]]}
-                self.send()
+                    "components": [{"name": one["name"], **status} for one in profile["components"]]}])
 
 if __name__ == "__main__":
     Gateway(json.loads(pathlib.Path(sys.argv[1]).read_text("utf-8"))).run()

@@ -34,7 +34,7 @@ fn settings(name: &str, authority: &Authority, gateway: SocketAddr, folder: &Pat
         "key": own.key,
         "state": folder.join("margo_device.db"),
         "poll": 0.3,
-        "properties": {
+        "device": {
             "id": name,
             "vendor": "example",
             "modelNumber": "margo_device.py",
