@@ -82,7 +82,7 @@ async fn q03_a_group_and_a_cluster_have_emcos_shape_over_http() {
     assert_eq!(cluster["cluster"]["connectivity"], "Available", "{cluster}");
 }
 
-/// What differs in each run, by words: times and commits. Sequences of LEDGER become their order in the answer.
+/// An answer without what differs in each run: times and commits are words, sequences of LEDGER their order in the answer.
 fn masked(mut answer: Value) -> Value {
     fn revisions<'a>(value: &'a Value, found: &mut BTreeSet<u64>) {
         let all: Box<dyn Iterator<Item = &'a Value>> = match value {
