@@ -233,9 +233,10 @@ fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, Err
     let page = |limit| Page { after: after.clone(), limit };
     if endpoint == "devices" {
         return fitting(limit, |limit| {
-            let answer = match query.by_silence {
-                true => fleet.devices_by_silence(&query, &Page { after: by_silence.clone(), limit }),
-                false => fleet.devices_answer(&query, &page(limit)),
+            let answer = if query.by_silence {
+                fleet.devices_by_silence(&query, &Page { after: by_silence.clone(), limit })
+            } else {
+                fleet.devices_answer(&query, &page(limit))
             };
             answer.map_err(|refusal| refused(&refusal))
         });

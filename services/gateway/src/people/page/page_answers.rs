@@ -40,7 +40,7 @@ impl PageAnswers {
 
     /// How the counts of the fleet, or of a deployment, have changed.
     pub(super) async fn timeline(&self, hub: &Hub, id: Option<&DeploymentId>) -> Arc<Part<TimelineAnswer>> {
-        self.timelines.read(id.cloned(), side::timeline(hub, id)).await
+        self.timelines.read(id.cloned(), Box::pin(side::timeline(hub, id))).await
     }
 
     /// A page of the plans; `None` if no planner runs.
