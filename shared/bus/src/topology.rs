@@ -32,7 +32,7 @@ const UPLINK_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How long the server's marker of an expired subscription stays, for a rollup that is away.
 const EXPIRY_MARK_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long PRESENCE keeps the last heartbeat of a silent device.
-const PRESENCE_AGE_MAX: Duration = Duration::from_secs(3 * 60 * 60);
+const PRESENCE_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 /// Time a delivery may stay unacknowledged before the server repeats it.
 const ACK_WAIT: Duration = Duration::from_secs(60);
 /// Deliveries of one partition that may be unacknowledged at once.

@@ -189,9 +189,8 @@ pub const HEARTBEAT: Duration = Duration::from_secs(30);
 pub const HEARTBEAT_JITTER: f64 = 0.1;
 /// Silence after which a device is stale, in hub time.
 pub const LEASE: Duration = Duration::from_secs(90);
-/// Longest lease that a heartbeat may name, in milliseconds: for so long PRESENCE keeps the last heartbeat of a device. A device
-/// that polls once an hour may miss two polls.
-pub const EVIDENCE_LEASE_MS_MAX: u64 = 3 * 60 * 60 * 1000;
+/// Longest lease that a heartbeat may name, in milliseconds: for so long PRESENCE keeps the last heartbeat of a device.
+pub const EVIDENCE_LEASE_MS_MAX: u64 = 60 * 60 * 1000;
 /// Pulses of one partition within a lease, at most.
 pub const PULSES_PER_LEASE: u64 = 3;
 /// How much longer than its lease LEDGER keeps a pulse: a pulse that stopped is still there until the rollup says so.

@@ -74,7 +74,7 @@ pub struct Query {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_running: Option<DeploymentId>,
     /// For `devices`: those that are not heard and not retired, never heard first, then the longest silence first, by name within a
-    /// second. The only other filter is `site`.
+    /// second; none of a partition that the hub does not hear. The only other filter is `site`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub by_silence: bool,
     /// How much of `device`: with `detail` the last report of each deployment is whole.

@@ -11,7 +11,6 @@ mod cut;
 mod fake;
 mod fleet;
 mod kills;
-mod leases;
 mod manifests;
 mod metrics;
 mod pki;

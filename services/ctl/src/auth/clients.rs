@@ -35,7 +35,6 @@ pub(super) async fn accept(
         spiffe_id: identity.to_string(),
         device: args.device.clone(),
         children: children::recorded(&args.device, named, &others),
-        poll_lease_ms: args.poll_lease.map(|lease| lease.as_millis() as u64),
         revoked: false,
         changed_at: context.clock.now(),
     };

@@ -2,13 +2,10 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use muster_client::time::distance_seconds;
 use muster_contract::http_device::ClientIdentity;
-use muster_contract::limits::EVIDENCE_LEASE_MS_MAX;
-use muster_contract::profile::parse_duration;
 use muster_contract::{DeviceId, DeviceKey, SiteId};
 use muster_identity::Role;
 
@@ -45,8 +42,7 @@ Examples:
   muster enroll plant7/press-4 --creds-file press-4.creds   for a lab: creates the key here as well
 A device that speaks Margo's HTTP API has a certificate instead of a key; the hub records the accepted ones:
   muster enroll plant7/press-4 --spiffe spiffe://example.org/margo/wfm/main/client/press-4 --creds operator.creds
-  muster enroll plant7/gw --spiffe spiffe://example.org/margo/wfm/main/client/gw --children press-a,press-b
-  muster enroll plant7/press-4 --spiffe spiffe://… --poll-lease 2h     it polls once an hour";
+  muster enroll plant7/gw --spiffe spiffe://example.org/margo/wfm/main/client/gw --children press-a,press-b";
 
 pub(super) const REVOKE_EXAMPLES: &str = "\
 It is recorded first, then sent to the running servers, which end the connection within 5 seconds of confirming it
@@ -179,9 +175,6 @@ pub struct EnrollArgs {
     /// The same from a file, a name in each line; # begins a comment
     #[arg(long, value_name = "FILE", requires = "spiffe", conflicts_with = "children")]
     pub children_file: Option<PathBuf>,
-    /// With --spiffe, for a device that polls more rarely than the lease of muster-ingest: how long it is fresh after a poll, 1s to 3h
-    #[arg(long, value_name = "DURATION", requires = "spiffe", value_parser = poll_lease)]
-    pub poll_lease: Option<Duration>,
     /// The directory that `muster auth init` created
     #[arg(long, env = "MUSTER_AUTH_DIR", value_name = "DIR", required_unless_present = "spiffe")]
     pub dir: Option<PathBuf>,
@@ -220,15 +213,6 @@ impl FromStr for Valid {
     }
 }
 
-/// Bounds of the lease of polls.
-const POLL_LEASE_MIN: Duration = Duration::from_secs(1);
-const POLL_LEASE_MAX: Duration = Duration::from_millis(EVIDENCE_LEASE_MS_MAX);
-
-fn poll_lease(text: &str) -> Result<Duration, String> {
-    let lease = parse_duration(text).ok().filter(|lease| (POLL_LEASE_MIN..=POLL_LEASE_MAX).contains(lease));
-    lease.ok_or_else(|| "must be a duration of 1s to 3h, such as 90m".to_owned())
-}
-
 fn any_role(name: &str) -> Result<Role, String> {
     let all = || Role::ALL.map(Role::as_str).join(", ");
     Role::of(name).ok_or_else(|| format!("must be one of {}", all()))
@@ -245,15 +229,6 @@ mod tests {
     use super::*;
 
     const DAY: u64 = 24 * 60 * 60;
-
-    #[test]
-    fn a_poll_lease_is_at_most_what_a_heartbeat_may_name() {
-        assert_eq!(poll_lease("90m"), Ok(Duration::from_secs(5_400)));
-        assert_eq!(poll_lease("3h"), Ok(POLL_LEASE_MAX));
-        for bad in ["", "0s", "181m", "1d", "soon"] {
-            assert!(poll_lease(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn a_validity_has_a_unit() {

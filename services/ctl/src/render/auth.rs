@@ -153,16 +153,13 @@ pub fn registry(registry: &UserRegistry, now: Timestamp) -> String {
 
 /// A decision about a client certificate.
 pub fn client(client: &HttpClient) -> String {
-    let HttpClient { spiffe_id, device, children, revoked, poll_lease_ms, .. } = client;
+    let HttpClient { spiffe_id, device, children, revoked, .. } = client;
     if *revoked {
         return format!("{spiffe_id} ({device}) is revoked; gateways refuse its next request\n");
     }
     let names = named(children.as_ref());
     let behind = if names.is_empty() { String::new() } else { format!(", and speaks for {names}") };
-    let lease = poll_lease_ms.map_or_else(String::new, |lease| {
-        format!("; it is fresh for {} after each poll", span(lease / 1_000))
-    });
-    format!("{spiffe_id} is accepted as {device}{behind}{lease}\n")
+    format!("{spiffe_id} is accepted as {device}{behind}\n")
 }
 
 fn named(children: Option<&BTreeSet<DeviceId>>) -> String {
@@ -172,14 +169,12 @@ fn named(children: Option<&BTreeSet<DeviceId>>) -> String {
 
 /// The table of client certificates.
 pub fn clients(clients: &[HttpClient]) -> String {
-    let mut table = Table::new(&["DEVICE", "STATE", "POLL LEASE", "CHILDREN", "SPIFFE ID"]);
+    let mut table = Table::new(&["DEVICE", "STATE", "CHILDREN", "SPIFFE ID"]);
     for client in clients {
         let (state, style) = if client.revoked { ("revoked", BAD) } else { ("accepted", WELL) };
         let device = Cell::styled(client.device.to_string(), PLAIN);
         let children = named(client.children.as_ref());
-        let lease = client.poll_lease_ms.map_or_else(|| "-".to_owned(), |lease| span(lease / 1_000));
-        let spiffe_id = client.spiffe_id.clone();
-        table.row([device, Cell::styled(state, style), lease.into(), children.into(), spiffe_id.into()]);
+        table.row([device, Cell::styled(state, style), children.into(), client.spiffe_id.clone().into()]);
     }
     table.to_string()
 }

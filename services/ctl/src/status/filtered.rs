@@ -77,6 +77,10 @@ async fn show_emco(session: &mut Session<'_>, args: &StatusArgs) -> Result<(), C
     let StatusQuery { output, status: axis, .. } = args.query();
     let answer = gathered(&session.hub, StatusQuery { status: None, ..args.query() }, most(args)).await?;
     let of = args.subject();
+    if args.deprecated_type.is_some() && matches!(of, emco::Subject::Site(_)) {
+        let detail = "--type: EMCO has no older names for a site (a logical cloud); leave it out";
+        return Err(CtlError::Usage(detail.to_owned()));
+    }
     let mut shape = match args.list {
         Some(names) => emco::names(&answer, of, names.into()),
         None => emco::status(&answer, of, Asked { output, axis }),
@@ -84,7 +88,7 @@ async fn show_emco(session: &mut Session<'_>, args: &StatusArgs) -> Result<(), C
     if let (Some(id), None) = (&args.deployment, args.list) {
         emco::states::insert(&mut shape, actions(&session.hub, id, args).await);
     }
-    if args.deprecated_type.is_some() && !matches!(of, emco::Subject::Site(_)) {
+    if args.deprecated_type.is_some() {
         emco::deprecated::rename(&mut shape);
     }
     session.show_own(&shape, |_, _| String::new())

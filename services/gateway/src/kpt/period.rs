@@ -27,7 +27,7 @@ pub(crate) fn period(query: &str) -> Result<Duration, Problem> {
             return Err(problems::semantic_error(name, format!("is unknown here; {PERIOD} is known")));
         }
         let read = parse_duration(&value).ok().filter(|period| (PERIOD_MIN..=PERIOD_MAX).contains(period));
-        let rule = || format!("is '{value}'; must be a time of 1s to 3h, such as 90s or 5m");
+        let rule = || format!("is '{value}'; must be a time of 1s to 1h, such as 90s or 5m");
         period = read.ok_or_else(|| problems::semantic_error(PERIOD, rule()))?;
     }
     Ok(period)

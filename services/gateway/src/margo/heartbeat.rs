@@ -1,6 +1,5 @@
 //! Publishes heartbeats of devices that poll: a poll of an accepted client is a sign of life of its device, and of the devices for
-//! which it speaks, but for those that it does not reach. The heartbeat of a device with snapshots counts no longer than they do; any
-//! other one counts for the poll lease of the client, if an operator has given it one.
+//! which it speaks, but for those that it does not reach. The heartbeat of a device with snapshots counts no longer than they do.
 
 use muster_contract::DeviceKey;
 use muster_contract::http_device::HttpDevice;
@@ -8,8 +7,8 @@ use muster_contract::presence::Heartbeat;
 use muster_contract::version::{ApiVersion, kind};
 use tokio::time::Instant;
 
+use super::Devices;
 use super::record::{self, HeartbeatLease, agent_version};
-use super::{Caller, Devices};
 use crate::problem::Problem;
 
 impl Devices {
@@ -18,17 +17,11 @@ impl Devices {
     ///
     /// # Errors
     /// The hub cannot be asked now.
-    pub(crate) async fn beat(
-        &self,
-        caller: &Caller,
-        key: &DeviceKey,
-        generation: Option<u64>,
-    ) -> Result<(), Problem> {
+    pub(crate) async fn beat(&self, key: &DeviceKey, generation: Option<u64>) -> Result<(), Problem> {
         if !self.presence.is_due(key, Instant::now()) {
             return Ok(());
         }
-        if let Some(mut heartbeat) = self.heartbeat(key, generation, false).await? {
-            heartbeat.lease_ms = heartbeat.lease_ms.or(caller.poll_lease_ms());
+        if let Some(heartbeat) = self.heartbeat(key, generation, false).await? {
             self.store.beat(key, &heartbeat).await;
         }
         Ok(())

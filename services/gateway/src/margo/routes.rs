@@ -79,7 +79,7 @@ async fn manifest(
     let made = devices.projected(&caller, &states).await?;
     let holds = made.as_ref().is_some_and(|made| request::holds(&headers, &made.digest));
     for key in caller.devices() {
-        devices.beat(&caller, &key, states.generation(&key).filter(|_| holds)).await?;
+        devices.beat(&key, states.generation(&key).filter(|_| holds)).await?;
     }
     let Some(made) = made else {
         // An empty manifest would have a version that the first document must exceed, and would remove running deployments.

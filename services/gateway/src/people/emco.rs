@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
 use muster_client::ask::{AskError, understood};
-use muster_client::emco::{self, deprecated, states};
+use muster_client::emco::{self, Subject, deprecated, states};
 use muster_client::revision::last_of;
 use muster_client::status::gathered;
 use muster_contract::DeploymentId;
@@ -80,7 +80,10 @@ async fn status(
         question.point = point_of(instance, &answer)?;
         actions = Some(Ok(answer));
     }
-    let answer = gathered(&people.hub, question, Some(TARGETS_MAX)).await?;
+    let mut answer = gathered(&people.hub, question, Some(TARGETS_MAX)).await?;
+    if let Anchor::Cloud { .. } = anchor {
+        drop_cut_device(&mut answer);
+    }
     check_known(&people, &anchor, &answer).await?;
     Ok(document(StatusCode::OK, &shape(&anchor, &request, &answer, actions)))
 }
@@ -95,7 +98,8 @@ fn shape(
     if let Some(names) = request.names {
         let mut shape = emco::names(answer, of, names);
         anchor.insert(&mut shape);
-        return with_left_out(shape, answer);
+        add_left_out(&mut shape, answer, of);
+        return shape;
     }
     let shown = emco::Asked { output: request.query.output, axis: Some(request.axis) };
     let mut shape = emco::status(answer, of, shown);
@@ -106,17 +110,30 @@ fn shape(
     if request.is_deprecated {
         deprecated::rename(&mut shape);
     }
-    if request.query.output == Output::Summary { shape } else { with_left_out(shape, answer) }
+    if request.query.output != Output::Summary {
+        add_left_out(&mut shape, answer, of);
+    }
+    shape
 }
 
-/// Adds the number of clusters beyond [`TARGETS_MAX`].
-fn with_left_out(mut shape: Value, answer: &StatusAnswer) -> Value {
+/// Adds the number of targets that are not shown. Of a deployment each is a cluster.
+fn add_left_out(shape: &mut Value, answer: &StatusAnswer, of: Subject<'_>) {
     let shown = answer.targets.len() as u64;
     let left_out = answer.total.unwrap_or(shown).saturating_sub(shown);
     if left_out > 0 {
-        shape["clustersLeftOut"] = json!(left_out);
+        let name = if of == Subject::Deployment { "clustersLeftOut" } else { "targetsLeftOut" };
+        shape[name] = json!(left_out);
     }
-    shape
+}
+
+/// Leaves out the last device of an answer that has not all targets: some of the device's may be among those that are missing.
+fn drop_cut_device(answer: &mut StatusAnswer) {
+    if answer.total.is_none_or(|total| total > answer.targets.len() as u64)
+        && let Some(last) = answer.targets.last().map(|target| target.key.clone())
+        && answer.targets.first().is_some_and(|first| first.key != last)
+    {
+        answer.targets.retain(|target| target.key != last);
+    }
 }
 
 async fn actions(people: &People, id: &DeploymentId) -> Result<ActionsAnswer, AskError> {

@@ -58,7 +58,7 @@ pub struct Fleet {
     pub(super) hearing: HearingState,
     /// When the silent devices were last heard.
     pub(super) silence_starts: SilenceStarts,
-    /// The devices that are not heard.
+    /// The devices that are not heard, the longest silence first.
     pub(super) silence_order: SilenceOrder,
     /// The numbers of the devices that refuse their desired state.
     pub(super) refusing: BTreeSet<u32>,
@@ -223,7 +223,7 @@ impl Fleet {
         device.state.unheard_in = self.unheard_in(site, &device);
         self.devices.push(device);
         let context = self.context(number);
-        self.silence_order.admit(number, &context);
+        self.silence_order.admit(key, &context);
         self.totals.apply_device(Delta::Add, site, &[], &context, 0);
         self.view_aggregates.admit(&self.totals, number, &self.devices[number as usize]);
         self.change_log.push_device(self.as_of, (site, number));
@@ -291,7 +291,10 @@ impl Fleet {
             self.recount(number, [&before, &after], scope, &mut alter);
             self.exchange_heard(number, &before, &after);
             self.silence_starts.exchange(before.silent_since(), after.silent_since());
-            self.silence_order.exchange(number, &before, &after);
+            let (device, totals) = (&self.devices[number as usize], &self.totals);
+            let key =
+                || DeviceKey { site: totals.site(device.site).id.clone(), device: device.state.name.clone() };
+            self.silence_order.exchange(key, &before, &after);
         }
         let device = &self.devices[number as usize];
         let counted = |context: &DeviceContext, unknown| {

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 
 use muster_contract::query::{DevicesAnswer, Query, Sites};
 use muster_contract::silence::{SILENT_DEVICES_MIN, SILENT_SITES_MAX, SilentSite, SilentSites};
+use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::view::Freshness;
 use muster_contract::{SiteId, Timestamp};
 
-use super::answer::{Page, cut_page};
+use super::answer::Page;
 use super::fleet::Fleet;
-use super::silence_order::{LastHeardSecond, SilenceCursor};
+use super::silence_order::SilenceCursor;
 use super::status::StatusRefusal;
 use super::totals::Site;
 
@@ -51,8 +52,8 @@ impl Fleet {
         self.silence_starts.oldest()
     }
 
-    /// The devices at the query's sites that are not heard, in the order of [`SilenceCursor`]. No other filter holds. Of devices that
-    /// were last heard in one second all are compared, because their names are not kept in order.
+    /// The devices at the query's sites that are not heard, in the order of [`SilenceCursor`], without those of partitions that the hub
+    /// does not hear. No other filter holds. With sites at most [`LOOKED_AT_MAX`] devices are visited.
     ///
     /// # Errors
     /// A site is unknown.
@@ -62,27 +63,25 @@ impl Fleet {
         page: &Page<SilenceCursor>,
     ) -> Result<DevicesAnswer, StatusRefusal> {
         self.known_sites(query)?;
-        let (after, wanted) = (page.after.as_ref(), page.limit.max(1));
-        let key = |number: u32| self.key_of(&self.devices[number as usize]);
-        let is_listed = |(second, number): &(LastHeardSecond, u32)| {
-            query.site.pass(self.site_of(&self.devices[*number as usize]))
-                && after.is_none_or(|after| *second != after.second || key(*number) > after.device)
-        };
-        let from = after.and_then(|after| after.second);
-        let mut listed = self.silence_order.since(from).filter(is_listed).peekable();
-        let mut numbers: Vec<u32> = Vec::new();
-        while numbers.len() <= wanted
-            && let Some((second, number)) = listed.next()
-        {
-            let first = numbers.len();
-            numbers.push(number);
-            while let Some((_, number)) = listed.next_if(|(next, _)| *next == second) {
-                numbers.push(number);
+        let (mut devices, mut last, mut more) = (Vec::new(), None, false);
+        for (looked_at, entry) in self.silence_order.after(page.after.as_ref()).enumerate() {
+            let (_, key) = entry;
+            let (passes, is_full) = (query.site.pass(&key.site), devices.len() >= page.limit.max(1));
+            if (passes && is_full) || looked_at >= LOOKED_AT_MAX {
+                more = true;
+                break;
             }
-            numbers[first..].sort_unstable_by_key(|number| key(*number));
+            if passes {
+                devices.extend(self.find(key).map(|device| self.line(device)));
+            }
+            // A full page ends with its last line: so pages of several hubs can be put together to those of one.
+            if passes || !is_full {
+                last = Some(entry);
+            }
         }
-        let lines = numbers.into_iter().map(|number| self.line(&self.devices[number as usize]));
-        let (devices, next) = cut_page(lines, wanted, |line| SilenceCursor::of(line).to_string());
+        let next = last
+            .filter(|_| more)
+            .map(|(second, device)| SilenceCursor { second: *second, device: device.clone() }.to_string());
         let hub = self.hub_hearing_at(query.site.iter());
         Ok(DevicesAnswer { as_of: self.as_of, devices, hub, next })
     }

@@ -1,8 +1,10 @@
 //! The devices that are not heard, in the order of their silence: never heard first, then by the second in which each was last heard.
-//! Each fact that changes the silence of a device moves one entry. Retired devices have none.
+//! Each fact that changes the silence of a device moves one entry. Retired devices have none, nor has one that is silent only because
+//! the hub does not hear its partition.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::str::FromStr;
 
 use muster_contract::ids::DeviceKeyError;
@@ -64,40 +66,50 @@ impl fmt::Display for SilenceCursor {
     }
 }
 
-/// Numbers of devices by the second in which each was last heard.
+/// The devices that are not heard, by the second in which each was last heard, and by name.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct SilenceOrder(BTreeSet<(LastHeardSecond, u32)>);
+pub(super) struct SilenceOrder(BTreeSet<(LastHeardSecond, DeviceKey)>);
 
 impl SilenceOrder {
     /// Adds a device that a fact has just named.
-    pub(super) fn admit(&mut self, number: u32, context: &DeviceContext) {
-        self.0.extend(place(context).map(|second| (second, number)));
+    pub(super) fn admit(&mut self, key: &DeviceKey, context: &DeviceContext) {
+        self.0.extend(silence(context).map(|second| (second, key.clone())));
     }
 
-    /// Moves a device from its place before a fact to the one after it.
-    pub(super) fn exchange(&mut self, number: u32, before: &DeviceContext, after: &DeviceContext) {
-        let (was, is) = (place(before), place(after));
+    /// Moves a device by its silence before and after a fact. `key` is called only if these differ.
+    pub(super) fn exchange(
+        &mut self,
+        key: impl FnOnce() -> DeviceKey,
+        before: &DeviceContext,
+        after: &DeviceContext,
+    ) {
+        let (was, is) = (silence(before), silence(after));
         if was == is {
             return;
         }
+        let key = key();
         if let Some(second) = was {
-            self.0.remove(&(second, number));
+            self.0.remove(&(second, key.clone()));
         }
-        self.0.extend(is.map(|second| (second, number)));
+        self.0.extend(is.map(|second| (second, key)));
     }
 
-    /// The numbers of the devices that were last heard in this second or later, the longest silence first; those of one second in no
-    /// order that a reader may rely on.
-    pub(super) fn since(&self, second: LastHeardSecond) -> impl Iterator<Item = (LastHeardSecond, u32)> {
-        self.0.range((second, 0)..).copied()
+    /// The devices after a cursor, the longest silence first.
+    pub(super) fn after(
+        &self,
+        cursor: Option<&SilenceCursor>,
+    ) -> impl Iterator<Item = &(LastHeardSecond, DeviceKey)> {
+        let from = cursor.map(|cursor| (cursor.second, cursor.device.clone()));
+        self.0.range((from.map_or(Unbounded, Excluded), Unbounded))
     }
 }
 
-/// The place of a device; `None` if it is heard or retired.
-fn place(context: &DeviceContext) -> Option<LastHeardSecond> {
-    let is_listed = !context.retired && context.freshness != Freshness::Fresh;
+/// The second in which a device that is not heard was last heard; `None` if it is heard or retired, or if the hub itself does not hear
+/// its partition: nothing is known of its silence then.
+fn silence(context: &DeviceContext) -> Option<LastHeardSecond> {
+    let is_silent = !context.retired && !context.is_masked && context.freshness != Freshness::Fresh;
     let heard_at = context.heard_at.filter(|_| context.freshness == Freshness::Stale);
-    is_listed.then(|| heard_at.map(Timestamp::as_second))
+    is_silent.then(|| heard_at.map(Timestamp::as_second))
 }
 
 #[cfg(test)]

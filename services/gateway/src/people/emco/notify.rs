@@ -5,9 +5,11 @@ use muster_client::ask::AskError;
 use muster_client::emco::notification::notification;
 use muster_client::status::{all, gathered};
 use muster_contract::query::Output;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::request::Anchor;
 use super::watched::WatchedStatus;
+use super::{add_left_out, drop_cut_device};
 use crate::people::People;
 
 /// Most targets of one notification: it is made anew every few seconds.
@@ -26,7 +28,7 @@ pub(crate) async fn read(watched: &WatchedStatus, people: &People) -> Result<Opt
         Output::Summary => all(&people.hub, &query, None).await,
         Output::Brief | Output::All | Output::Detail => gathered(&people.hub, query, Some(TARGETS_MAX)).await,
     };
-    let answer = match answer {
+    let mut answer = match answer {
         Ok(answer) => answer,
         Err(error) if error.not_found().is_some() => return Ok(None),
         Err(error) => return Err(error),
@@ -34,11 +36,12 @@ pub(crate) async fn read(watched: &WatchedStatus, people: &People) -> Result<Opt
     if watched.is_gone(&answer) {
         return Ok(None);
     }
+    if let Anchor::Cloud { .. } = *watched.anchor {
+        drop_cut_device(&mut answer);
+    }
     let mut value = notification(&answer, watched.anchor.subject(), watched.request.axis, output);
-    let shown = answer.targets.len() as u64;
-    let left_out = answer.total.unwrap_or(shown).saturating_sub(shown);
-    if output != Output::Summary && left_out > 0 {
-        value["clustersLeftOut"] = json!(left_out);
+    if output != Output::Summary {
+        add_left_out(&mut value, &answer, watched.anchor.subject());
     }
     Ok(Some((answer.as_of.ledger_seq, value)))
 }

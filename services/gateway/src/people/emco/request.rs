@@ -38,7 +38,7 @@ pub(crate) const OF_A_GROUP: [Param; 10] =
 /// The parameters of a cluster's status.
 pub(crate) const OF_A_CLUSTER: [Param; 5] = [STATUS, TYPE, OUTPUT, FILTERS[0], FILTERS[2]];
 /// The parameters of a logical cloud's status: EMCO has `type` there and ignores it.
-pub(crate) const OF_A_CLOUD: [Param; 7] = [STATUS, TYPE, OUTPUT, FILTERS[1], FILTERS[2], LISTS[1], LISTS[2]];
+pub(crate) const OF_A_CLOUD: [Param; 5] = [STATUS, TYPE, OUTPUT, FILTERS[1], FILTERS[2]];
 /// The parameters of the notifications of a group.
 pub(crate) const GROUP_WATCHED: [Param; 5] = [STATUS, OUTPUT, FILTERS[0], FILTERS[1], FILTERS[2]];
 /// The parameters of the notifications of a cluster.

@@ -32,8 +32,15 @@ impl Command {
     /// The same with a flag and its value.
     #[must_use]
     pub(crate) fn flag(mut self, flag: &'static str, value: impl Display) -> Self {
+        let value = value.to_string();
         self.text += " ";
         self.text += flag;
+        // Otherwise a value that begins like a flag is one.
+        if value.starts_with('-') {
+            self.text += "=";
+            self.text += &quoted(&value);
+            return self;
+        }
         self.with(value)
     }
 
@@ -109,6 +116,8 @@ mod tests {
             let shown = Command::from("muster devices").flag("--error", code).at(moment);
             assert!(shown.ends_with(" --at 2026-11-20T08:00:00Z"), "{shown}");
         }
+        let shown = Command::from("muster devices").flag("--error", "--at").at(moment);
+        assert!(shown.starts_with("muster devices --error=--at "), "{shown}");
     }
 
     #[test]

@@ -169,6 +169,10 @@ fn kept(values: &Values) -> String {
 fn form(values: &Values) -> Markup {
     html! {
         form.filters method="get" {
+            @if is_by_silence(values) {
+                input type="hidden" name="bySilence" value="true";
+                label { "site" input type="text" name="site" value=[values.get("site")]; }
+            } @else {
             label { "heard" select name="freshness" {
                 @for (value, word) in [("", "any"), ("fresh", "fresh"), ("stale", "stale"), ("never", "never"), ("stale,never", "not heard")] {
                     option value=(value) selected[values.get("freshness").unwrap_or_default() == value] { (word) }
@@ -176,6 +180,7 @@ fn form(values: &Values) -> Markup {
             } }
             @for (name, word) in [("site", "site"), ("error", "error code"), ("version", "agent version"), ("notRunning", "not running")] {
                 label { (word) input type="text" name=(name) value=[values.get(name)]; }
+            }
             }
             @if let Some(at) = values.get("at") { input type="hidden" name="at" value=(at); }
             button.act type="submit" { "Filter" }

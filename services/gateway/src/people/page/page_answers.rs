@@ -27,8 +27,8 @@ pub(crate) struct PageAnswers {
 }
 
 impl PageAnswers {
-    /// Clears all answers when the returned value is dropped: it is held while a change is made, so that the page after the change
-    /// shows it. A change that fails, or whose client goes away, may have been made.
+    /// Clears all answers when the returned value is dropped: it is held while a change is made, so that the page of this
+    /// gateway after the change shows it; another gateway may be a second behind. A change that fails, or whose client goes away, may have been made.
     pub(crate) fn clear_at_end(self: &Arc<Self>) -> ClearAtEnd {
         ClearAtEnd(Arc::clone(self))
     }

@@ -49,7 +49,11 @@ impl<Q: PartialEq, A> SharedAnswers<Q, A> {
     }
 
     fn cell(&self, question: Q) -> Arc<AnswerCell<A>> {
-        let is_current = |cell: &AnswerCell<A>| cell.get().is_none_or(|(at, _)| at.elapsed() < SHARED_FOR);
+        // An empty one that nobody waits for is of a reader who went away.
+        let is_current = |cell: &Arc<AnswerCell<A>>| match cell.get() {
+            Some((at, _)) => at.elapsed() < SHARED_FOR,
+            None => Arc::strong_count(cell) > 1,
+        };
         let mut entries = self.entries();
         entries.retain(|(_, cell)| is_current(cell));
         if let Some((_, cell)) = entries.iter().find(|(known, _)| *known == question) {

@@ -26,8 +26,8 @@ const PART_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) const DARK_MAX: usize = 8;
 /// Rollouts whose waves are shown.
 const ROLLOUTS_MAX: usize = 6;
-/// Deployments that are asked for waves that wait, the first by id: their answers fit into the time of a part if each takes 90 ms.
-const ASKED_MAX: usize = 256;
+/// Deployments that are asked for waves that wait, the first by id: their answers take half of the time of a part if each takes 90 ms.
+const ASKED_MAX: usize = 128;
 
 /// A part, or why it is not known.
 pub(super) type Part<T> = Result<T, String>;

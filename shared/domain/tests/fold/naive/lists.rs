@@ -7,7 +7,7 @@ use muster_contract::query::Query;
 use muster_contract::view::{DeploymentView, Freshness, Standing, content_digest};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
-use super::{Entry, Pair, World, errors};
+use super::{Entry, Machine, Pair, World, errors};
 
 /// One standing by a naive count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,7 +99,8 @@ impl World {
     /// The devices that are not heard, of a question's `site`, the longest silence first.
     pub(crate) fn devices_by_silence(&self, query: &Query) -> Vec<DeviceKey> {
         let here = self.at_sites(query);
-        let silent = here.machines.iter().filter(|machine| machine.freshness != Freshness::Fresh);
+        let is_silent = |machine: &&Machine| machine.freshness != Freshness::Fresh && !machine.is_masked;
+        let silent = here.machines.iter().filter(is_silent);
         let mut silent: Vec<_> = silent
             .map(|machine| {
                 let heard_at = self.heard_at(std::iter::once(&machine.key));

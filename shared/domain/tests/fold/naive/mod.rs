@@ -49,6 +49,7 @@ struct Pair {
 struct Machine {
     key: DeviceKey,
     freshness: Freshness,
+    is_masked: bool,
     missing: u64,
     complete: bool,
     labels: Labels,
@@ -152,6 +153,7 @@ impl World {
         self.machines.push(Machine {
             key: key.clone(),
             freshness,
+            is_masked: freshness == Freshness::Stale && self::freshness(own) == Freshness::Fresh,
             missing: missing.len() as u64,
             complete: missing.is_empty() && !dark && all_known,
             labels: desired.map(|desired| desired.labels.clone()).unwrap_or_default(),
