@@ -14,7 +14,8 @@ class Device:
         self.state = json.loads(self.file.execute("SELECT state FROM kept").fetchone()[0])
         self.state["unsent"] += [["PUT", "/api/v1/capabilities/" + given["device"]["id"], {"properties": given["device"]}]]
 
-    def keep(self):
+    def keep(self, **changes):  # a version and its statuses at once: no kill or outage comes between them
+        self.state |= changes
         self.file.execute("UPDATE kept SET state = ?", [json.dumps(self.state)])
 
     def ask(self, method, path, body=None, etag="", digest=None):
@@ -24,8 +25,9 @@ class Device:
             sys.exit(f"the server is not {self.given['manager']}")
         connection.request(method, path, body and json.dumps(body), {"If-None-Match": etag, "Connection": "close"})
         answer = connection.getresponse()
-        content, self.retry_after = answer.read(), float(answer.headers.get("Retry-After", 0))
-        if answer.status >= 400 and (method == "GET" or answer.status in (429, 500, 503)):
+        content, after = answer.read(), answer.headers.get("Retry-After", "")
+        self.retry_after = min(int(after), 3600) if after.isdigit() else 0
+        if answer.status >= 400 and (method == "GET" or answer.status in (401, 403, 429, 500, 503)):
             raise OSError(f"{path}: {answer.status} {content!r}")  # also 404: a newer manifest names other content
         if answer.status >= 400:
             print(f"{path} is refused, and not sent again: {content!r}", file=sys.stderr, flush=True)
@@ -43,21 +45,19 @@ class Device:
             raise ValueError(f"security: version {version} is refused, {self.state['version']} is held")
         new = {name: digest for name, digest in wanted.items() if here.get(name, {}).get("digest") != digest}
         running = {name: here.get(name) for name in wanted} | self.fetch(manifest, new)
-        self.report({name: here[name] for name in here.keys() - wanted.keys()}, version, "removing", "removed")
-        self.report({name: running[name] for name in new}, version, "pending", "installing", "installed")
-        self.state |= {"version": version, "etag": answer.headers["ETag"], "deployments": running}
-        self.keep()  # version and statuses at once: no kill or outage comes between them
-        self.send()
+        unsent = self.reports({name: here[name] for name in here.keys() - wanted.keys()}, version, "removing", "removed")
+        unsent += self.reports({name: running[name] for name in new}, version, "pending", "installing", "installed")
+        self.keep(version=version, etag=answer.headers["ETag"], deployments=running, unsent=self.state["unsent"] + unsent)
 
     def fetch(self, _manifest, new):
         texts = {name: self.ask("GET", f"/api/v1/deployments/{name}/{digest}", digest=digest)[1] for name, digest in new.items()}
         return {name: {"digest": new[name], **json.loads(text)["spec"]["deploymentProfile"]} for name, text in texts.items()}
 
-    def report(self, profiles, version, *states):
-        for (name, profile), state in itertools.product(profiles.items(), states):
-            self.state["unsent"].append(["POST", f"/api/v1/deployments/{name}/status", {"deploymentId": name,
-                "deviceId": self.given["device"]["id"], "adoptedManifestVersion": version, "status": {"state": state},
-                "components": [{"name": one["name"], "state": state} for one in profile["components"]]}])
+    def reports(self, profiles, version, *states):
+        return [["POST", f"/api/v1/deployments/{name}/status", {"deploymentId": name, "deviceId": self.given["device"]["id"],
+                "adoptedManifestVersion": version, "status": {"state": state},
+                "components": [{"name": one["name"], "state": state} for one in profile["components"]]}]
+                for (name, profile), state in itertools.product(profiles.items(), states)]
 
     def send(self):
         while self.state["unsent"]:
@@ -67,13 +67,13 @@ class Device:
 
     def run(self):
         while True:
-            try:
-                self.send()
-                self.poll()
-                self.wait = self.given["poll"]
-            except (OSError, ValueError, http.client.HTTPException) as error:
-                print(error, file=sys.stderr, flush=True)
-                self.wait, self.retry_after = max(self.retry_after, min(60, 2 * self.wait)), 0
+            before, self.wait, self.retry_after = self.wait, self.given["poll"], 0
+            for step in (self.poll, self.send):
+                try:
+                    step()
+                except (OSError, ValueError, LookupError, http.client.HTTPException) as error:
+                    print(error, file=sys.stderr, flush=True)
+                    self.wait = max(self.wait, self.retry_after, min(60, 2 * before))
             time.sleep(self.wait * random.uniform(1, 1.1))
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 //! device, site, application or component is 404: EMCO answers 400 to names of its addresses, and with nothing to unknown values of
 //! filters. `…/status/watch` streams EMCO's notifications ([`WatchedStatus`]). EMCO's lifecycle requests are not served.
 
+mod left_out;
 pub(crate) mod named;
 pub(super) mod notify;
 pub(super) mod request;
@@ -28,6 +29,7 @@ use muster_contract::status::StatusAnswer;
 use muster_service::error::chain;
 use serde_json::{Value, json};
 
+use self::left_out::{add_left_out, drop_cut_device};
 use self::request::{Anchor, StatusRequest};
 use self::watched::WatchedStatus;
 use super::People;
@@ -114,26 +116,6 @@ fn shape(
         add_left_out(&mut shape, answer, of);
     }
     shape
-}
-
-/// Adds the number of targets that are not shown. Of a deployment each is a cluster.
-fn add_left_out(shape: &mut Value, answer: &StatusAnswer, of: Subject<'_>) {
-    let shown = answer.targets.len() as u64;
-    let left_out = answer.total.unwrap_or(shown).saturating_sub(shown);
-    if left_out > 0 {
-        let name = if of == Subject::Deployment { "clustersLeftOut" } else { "targetsLeftOut" };
-        shape[name] = json!(left_out);
-    }
-}
-
-/// Leaves out the last device of an answer that has not all targets: some of the device's may be among those that are missing.
-fn drop_cut_device(answer: &mut StatusAnswer) {
-    if answer.total.is_none_or(|total| total > answer.targets.len() as u64)
-        && let Some(last) = answer.targets.last().map(|target| target.key.clone())
-        && answer.targets.first().is_some_and(|first| first.key != last)
-    {
-        answer.targets.retain(|target| target.key != last);
-    }
 }
 
 async fn actions(people: &People, id: &DeploymentId) -> Result<ActionsAnswer, AskError> {

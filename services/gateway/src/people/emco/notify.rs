@@ -7,9 +7,9 @@ use muster_client::status::{all, gathered};
 use muster_contract::query::Output;
 use serde_json::Value;
 
+use super::left_out::{add_left_out, drop_cut_device};
 use super::request::Anchor;
 use super::watched::WatchedStatus;
-use super::{add_left_out, drop_cut_device};
 use crate::people::People;
 
 /// Most targets of one notification: it is made anew every few seconds.

@@ -101,9 +101,8 @@ impl World {
         let missing: BTreeSet<u64> = (1..=head).filter(|number| !held.contains(number)).collect();
         let freshness = self.freshness(key, own);
         let doubted = doubted(own, epoch);
-        let news = doubted.range(..=head).next_back().copied().unwrap_or(0);
-        let mute = newest_liveness(own).is_some_and(|fact| !fact.storing);
-        let dark = unread(own, epoch, head, &doubted) || mute;
+        let is_mute = || newest_liveness(own).is_some_and(|fact| !fact.storing);
+        let dark = unread(own, epoch, head, &doubted) || is_mute();
         let first_pair = self.pairs.len();
         for id in deployments(desired, own) {
             let target = desired
@@ -115,7 +114,7 @@ impl World {
                 Some((fact, current_head)) if fact.epoch.get() == epoch => fact.seq.get().max(*current_head),
                 _ => 0,
             };
-            let hidden = news > settled;
+            let hidden = doubted.range(..=head).next_back().is_some_and(|news| *news > settled);
             let forgotten = report.as_ref().is_some_and(|(fact, _)| fact.epoch.get() < epoch)
                 && missing.is_empty()
                 && !hidden
