@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
 use muster_client::ask::{AskError, understood};
-use muster_client::emco::{self, Subject, deprecated, states};
+use muster_client::emco::{self, deprecated, states};
 use muster_client::revision::last_of;
 use muster_client::status::gathered;
 use muster_contract::DeploymentId;
@@ -27,7 +27,7 @@ use muster_contract::history::Point;
 use muster_contract::query::{Output, Query};
 use muster_contract::status::StatusAnswer;
 use muster_service::error::chain;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::left_out::{add_left_out, drop_cut_device};
 use self::request::{Anchor, StatusRequest};
