@@ -9,14 +9,14 @@ class Device:
         self.tls.check_hostname = False  # the SPIFFE id is checked instead
         self.tls.load_cert_chain(given["cert"], given["key"])
         self.wait, self.retry_after, self.file = given["poll"], 0, sqlite3.connect(given["state"], isolation_level=None)
-        first = '{"version": 0, "etag": "", "deployments": {}, "unsent": []}'
-        self.file.execute("CREATE TABLE IF NOT EXISTS kept AS SELECT ? AS state", [first])
-        self.state = json.loads(self.file.execute("SELECT state FROM kept").fetchone()[0])
+        empty = '{"version": 0, "etag": "", "deployments": {}, "unsent": []}'
+        self.file.execute("CREATE TABLE IF NOT EXISTS device AS SELECT ? AS state", [empty])
+        self.state = json.loads(self.file.execute("SELECT state FROM device").fetchone()[0])
         self.state["unsent"] += [["PUT", "/api/v1/capabilities/" + given["device"]["id"], {"properties": given["device"]}]]
 
     def keep(self, **changes):  # a version and its statuses at once: no kill or outage comes between them
         self.state |= changes
-        self.file.execute("UPDATE kept SET state = ?", [json.dumps(self.state)])
+        self.file.execute("UPDATE device SET state = ?", [json.dumps(self.state)])
 
     def ask(self, method, path, body=None, etag="", digest=None):
         connection = http.client.HTTPSConnection(self.given["host"], self.given["port"], timeout=20, context=self.tls)
@@ -39,13 +39,13 @@ class Device:
         answer, content = self.ask("GET", "/api/v1/deployments", etag=self.state["etag"])
         if answer.status == 304:
             return
-        manifest, here = json.loads(content), self.state["deployments"]
+        manifest, held = json.loads(content), self.state["deployments"]
         version, wanted = manifest["manifestVersion"], {one["deploymentId"]: one["digest"] for one in manifest["deployments"]}
         if version <= self.state["version"]:
             raise ValueError(f"security: version {version} is refused, {self.state['version']} is held")
-        new = {name: digest for name, digest in wanted.items() if here.get(name, {}).get("digest") != digest}
-        running = {name: here.get(name) for name in wanted} | self.fetch(manifest, new)
-        unsent = self.reports({name: here[name] for name in here.keys() - wanted.keys()}, version, "removing", "removed")
+        new = {name: digest for name, digest in wanted.items() if held.get(name, {}).get("digest") != digest}
+        running = {name: held.get(name) for name in wanted} | self.fetch(manifest, new)
+        unsent = self.reports({name: held[name] for name in held.keys() - wanted.keys()}, version, "removing", "removed")
         unsent += self.reports({name: running[name] for name in new}, version, "pending", "installing", "installed")
         self.keep(version=version, etag=answer.headers["ETag"], deployments=running, unsent=self.state["unsent"] + unsent)
 

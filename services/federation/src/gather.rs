@@ -120,32 +120,35 @@ pub async fn devices(
     questions: HubQuestions,
 ) -> Result<Bytes, Fault> {
     if query.by_silence {
-        devices_of(hubs, merged, query, questions, SilentDevice, |row| row.0.clone()).await
+        sorted_devices::<SilentDevice>(hubs, merged, query, questions).await
     } else {
-        devices_of(hubs, merged, query, questions, |line| line, DeviceLine::clone).await
+        sorted_devices::<DeviceLine>(hubs, merged, query, questions).await
     }
 }
 
-/// The same in the order of a type of row.
-async fn devices_of<R: SortedRow<SortKey: FromStr<Err: std::error::Error> + ToString>>(
+/// The devices of several hubs in the order of a row type.
+async fn sorted_devices<R>(
     hubs: &impl Hubs,
     merged: &Merged,
     query: &Query,
     questions: HubQuestions,
-    row: impl Fn(DeviceLine) -> R,
-    line: impl Fn(&R) -> DeviceLine,
-) -> Result<Bytes, Fault> {
+) -> Result<Bytes, Fault>
+where
+    R: SortedRow<SortKey: FromStr<Err: std::error::Error> + ToString>,
+    R: Clone + From<DeviceLine> + Into<DeviceLine>,
+{
     let (mut pages, limit) = begun::<R>(query)?;
     let mut unheard = Vec::new();
     for (hub, answer) in listed(hubs, "devices", questions).await? {
         let DevicesAnswer { devices, hub: hearing, next, .. } = answer;
         unheard.push((hub.clone(), hearing));
-        pages.add_page(devices.into_iter().map(&row).collect(), ended(&hub, next.as_deref())?);
+        pages.add_page(devices.into_iter().map(R::from).collect(), ended(&hub, next.as_deref())?);
     }
     let as_of = merged.read_merge(Merge::as_of);
     let answer = fitting(limit.min(pages.len().max(1)), |most| {
         let (devices, next) = pages.cut(most);
-        let (devices, next) = (devices.iter().map(&line).collect(), next.map(|next| next.to_string()));
+        let (devices, next) =
+            (devices.iter().cloned().map(R::into).collect(), next.map(|next| next.to_string()));
         Ok(DevicesAnswer { as_of, devices, hub: hearing_of(&unheard), next })
     });
     answer.map_err(Fault::from)

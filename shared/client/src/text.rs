@@ -1,4 +1,4 @@
-//! Text of devices made harmless for a person's screen.
+//! Makes texts that devices report harmless for a person's screen.
 
 /// One line of what a device says. Control characters and marks that turn the direction of text would let a device
 /// write over the person's screen: each becomes a space.
@@ -6,12 +6,12 @@ pub fn clean(text: &str) -> String {
     harmless(text).trim().to_owned()
 }
 
-/// The same without trimming.
+/// A text with a space in place of each hostile character.
 pub fn harmless(text: &str) -> String {
     text.chars().map(|char| if is_hostile(char) { ' ' } else { char }).collect()
 }
 
-/// Control characters, marks that turn or hide text, and characters that mean something on one machine only.
+/// True of control characters, of marks that turn or hide text, and of characters that mean something on one machine only.
 pub fn is_hostile(char: char) -> bool {
     char.is_control()
         || matches!(

@@ -73,8 +73,9 @@ pub struct Query {
     /// Filter of `devices`: targets of this deployment that have not installed it, by their last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_running: Option<DeploymentId>,
-    /// For `devices`: those that are not heard and not retired, never heard first, then the longest silence first, by name within a
-    /// second; none of a partition that the hub does not hear. The only other filter is `site`.
+    /// For `devices`: stale and never heard devices in the order of silence: never heard first, then by the second of `lastHeardAt`,
+    /// then by name. Retired devices, and those of partitions that the hub does not hear, are left out. The only other filter is
+    /// `site`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub by_silence: bool,
     /// How much of `device`: with `detail` the last report of each deployment is whole.

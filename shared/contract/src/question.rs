@@ -90,7 +90,7 @@ pub fn read_query(endpoint: &str, question: &[u8]) -> Result<Query, ErrorBody> {
     ];
     let is_alone = |(name, is_there): &(&str, bool)| !is_there || ["site", "bySilence"].contains(name);
     if *by_silence && !filters.iter().all(is_alone) {
-        return Err(bad("bySilence: the only filter beside it is site".to_owned()));
+        return Err(bad("bySilence: the only other filter is site; leave the others out".to_owned()));
     }
     match filters.into_iter().find(|(name, is_there)| *is_there && !known.contains(name)) {
         Some((name, _)) => {

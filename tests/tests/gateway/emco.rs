@@ -129,8 +129,7 @@ fn golden(name: &str, answer: Value) {
     );
 }
 
-/// The cases of an answer of EMCO, in the order of a day: everything runs, then one device falls silent and a release is under way,
-/// then nobody is heard and a deployment is new.
+/// Everything runs; then one device is silent and a release is under way; then both devices are silent and a deployment is new.
 #[tokio::test(flavor = "multi_thread")]
 async fn q03_each_answer_over_http_is_the_golden_file() {
     let (mut system, addr) = served().await;

@@ -73,7 +73,7 @@ async fn a_resource_group_is_the_document_that_the_command_prints() {
     ] {
         let path = format!("/api/v1/deployments/web/resourcegroup{query}");
         let words = [&["status", "web", "--format", "resourcegroup-json"], words].concat();
-        // A fact may come between the two, and a position is in both.
+        // Both have the sequence of LEDGER, and a fact may come between the two requests.
         system
             .eventually(&format!("{path} is `muster {}`", words.join(" ")), async || {
                 let answer = get(addr, &path).await.map_err(|error| error.to_string())?;
@@ -85,8 +85,12 @@ async fn a_resource_group_is_the_document_that_the_command_prints() {
             })
             .await;
     }
-    let small = get(addr, "/api/v1/deployments/web/resourcegroup?budget=7").await.unwrap();
-    assert_eq!((small.status, &small.json()["errors"][0]["field"]), (400, &"budget".into()));
+    for (query, field) in [("budget=7", "budget"), ("budget=1048577", "budget"), ("standing=up", "standing")]
+    {
+        let refused = get(addr, &format!("/api/v1/deployments/web/resourcegroup?{query}")).await.unwrap();
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert!(refused.body.contains(field), "{query}: {}", refused.body);
+    }
     let absent = get(addr, "/api/v1/deployments/nothing/resourcegroup").await.unwrap();
     assert_eq!(absent.status, 404, "{}", absent.body);
 }

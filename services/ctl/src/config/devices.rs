@@ -13,7 +13,7 @@ Examples:
   muster devices                         every device, also those that are retired
   muster devices --freshness stale --freshness never
                                          those of whom nothing is heard: silent for longer than the lease, or always
-  muster devices --by-silence            the same, never heard first, then the longest silence first
+  muster devices --by-silence            the same in the order of silence: never heard first, then the longest silence
   muster devices --error E-DISK          those that report this error
   muster devices --not-running web       those that should run web and have not installed it
   muster devices --version 0.1.0 --site plant7
@@ -40,7 +40,7 @@ pub struct DevicesArgs {
     /// Only devices that should run this deployment and have not installed it by their last report
     #[arg(long, value_name = "DEPLOYMENT")]
     pub(super) not_running: Option<DeploymentId>,
-    /// Only devices that are not heard: never heard first, then the longest silence first
+    /// Only stale and never heard devices, in the order of silence: never heard first, then the longest silence
     #[arg(long, conflicts_with_all = ["freshness", "error", "version", "not_running"])]
     by_silence: bool,
     /// When.

@@ -132,7 +132,7 @@ fn selected(query: &Query) -> Option<String> {
         words.push(format!("of version {}", clean(&join(&query.version, "or"))));
     }
     words.extend(query.not_running.as_ref().map(|id| format!("not running {id}")));
-    words.extend(query.by_silence.then(|| "not heard, by silence".to_owned()));
+    words.extend(query.by_silence.then(|| "stale or never heard, the longest silence first".to_owned()));
     (!words.is_empty()).then(|| words.join(" "))
 }
 

@@ -12,7 +12,6 @@ use muster_contract::incident::HubIncident;
 use muster_contract::query::{DeploymentsAnswer, DeviceLine, DevicesAnswer};
 use muster_contract::rollout::{HeldChange, OpenRollout};
 use muster_contract::view::{DeploymentView, Verdict};
-use muster_domain::fold::SilenceCursor;
 
 use super::fleet_screen::{FleetScreen, Part, Staleness};
 use super::view::{ListRow, Subject, Tab, Target, View};
@@ -128,13 +127,15 @@ fn deployments(answer: &DeploymentsAnswer, filter: &str, width: usize, now: Time
 
 fn silent(answer: &DevicesAnswer, all: Option<u64>, filter: &str, width: usize, now: Timestamp) -> Listing {
     let text = |line: &DeviceLine| format!("{} {}", line.key, freshness(line.freshness));
-    let mut found: Vec<_> = answer.devices.iter().filter(|line| is_found(&text(line), filter)).collect();
-    found.sort_by_cached_key(|line| SilenceCursor::of(line));
+    let found: Vec<_> = answer.devices.iter().filter(|line| is_found(&text(line), filter)).collect();
     let targets = found.iter().map(|line| Target::Device(line.key.clone())).collect();
     let total = answer.devices.len();
     let listing = Listing::table(render::device::rows(found, now), targets, total, width);
-    let omitted =
-        if answer.next.is_some() { all.unwrap_or_default().saturating_sub(total as u64) } else { 0 };
+    let omitted = if answer.next.is_some() || !answer.hub.is_whole() {
+        all.unwrap_or_default().saturating_sub(total as u64)
+    } else {
+        0
+    };
     or_empty(Listing { omitted, ..listing }, "Every device is heard.")
 }
 

@@ -38,6 +38,7 @@ use muster_client::resource_group::Spelling;
 use muster_client::resource_group::read::{BUDGET_DEFAULT, BUDGET_LEAST, Extent, resource_group};
 use muster_contract::quarantine::RejectionCode;
 use muster_contract::query::{Output, PAGE_MAX, PublisherQuery, Query};
+use muster_contract::question::read_of_a_point;
 use muster_contract::status::StatusQuery;
 use muster_contract::{DeploymentId, SiteId, Timestamp};
 use serde::Serialize;
@@ -124,7 +125,7 @@ async fn read(
             Ok(document(StatusCode::OK, &status))
         }
         Source::Audit => audit(&people, &values).await,
-        Source::ResourceGroup => group(&people, &values, &names, now).await,
+        Source::ResourceGroup => kpt_status(&people, &values, &names, now).await,
         Source::Quarantine => {
             let limit = number(&values, "limit", REPORTS_DEFAULT)?;
             let settled = values.get("settled") == Some("true");
@@ -148,7 +149,7 @@ async fn audit(people: &People, values: &Values) -> Result<Response, Problem> {
 }
 
 /// The ResourceGroup of a deployment, as `muster status --format resourcegroup-json` prints it.
-async fn group(
+async fn kpt_status(
     people: &People,
     values: &Values,
     names: &Map<String, Value>,
@@ -157,16 +158,15 @@ async fn group(
     let id = deployment(names)?;
     let mut question = values.question(now)?;
     let is_aggregate = question.remove("aggregate").is_some_and(|flag| flag == true);
-    let budget = question.remove("budget").and_then(|bytes| bytes.as_u64());
-    if budget.is_some_and(|bytes| bytes < BUDGET_LEAST.into()) {
-        return Err(Problem::field("budget", format!("must be at least {BUDGET_LEAST} bytes")));
+    let budget = question.remove("budget").and_then(|bytes| bytes.as_u64()).unwrap_or(BUDGET_DEFAULT as u64);
+    if !(BUDGET_LEAST.into()..=BUDGET_DEFAULT as u64).contains(&budget) {
+        let rule = format!("must be {BUDGET_LEAST} to {BUDGET_DEFAULT} bytes");
+        return Err(Problem::field("budget", rule));
     }
-    let query = serde_json::from_value(Value::Object(question));
-    let query = query.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-    let budget = budget.map_or(BUDGET_DEFAULT, |bytes| bytes.min(BUDGET_DEFAULT as u64) as usize);
+    let query: StatusQuery = read_of_a_point(Value::Object(question).to_string().as_bytes())?;
     // An answer of many targets takes many pages, so few are gathered at once.
     let _permit = people.gather()?;
-    let extent = Extent { is_aggregate, budget };
+    let extent = Extent { is_aggregate, budget: budget as usize };
     let query = StatusQuery { output: Output::All, ..query };
     let text = resource_group(&people.hub, &id, query, extent, Spelling::Json).await?;
     Ok((StatusCode::OK, [(CONTENT_TYPE, "application/json")], text).into_response())

@@ -1,4 +1,4 @@
-//! Reads what a ResourceGroup is made of: status after filters and, of a whole deployment, the error codes of its view.
+//! Makes the ResourceGroup of a deployment from the hub's answers: the status after filters, and the error codes of its view.
 
 use muster_contract::DeploymentId;
 use muster_contract::query::{Output, Query};
@@ -49,8 +49,8 @@ pub async fn resource_group(
     Ok(group.within(extent.budget, spelling))
 }
 
-/// The errors of a deployment by frequency, and how many codes are left out. The view counts them over all targets, so
-/// of a part nobody has counted them.
+/// The errors of a deployment by frequency, and how many codes are left out. The view counts errors over all targets, so there is no
+/// count with a filter.
 async fn errors(
     hub: &Hub,
     id: &DeploymentId,

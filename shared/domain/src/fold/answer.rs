@@ -125,24 +125,11 @@ impl Fleet {
     ) -> Result<DevicesAnswer, StatusRefusal> {
         self.known_sites(query)?;
         let filter = DeviceFilter::new(self, query)?;
-        let (is_open, limit) = (filter.is_open(), page.limit.max(1));
-        let (mut devices, mut last, mut more) = (Vec::new(), None, false);
+        let looked_at_max = if filter.is_open() { usize::MAX } else { LOOKED_AT_MAX };
         let all = self.listed_devices(query, page.after.as_ref());
-        for (looked_at, device) in all.enumerate() {
-            let (passes, full) = (filter.passes(device), devices.len() >= limit);
-            if (passes && full) || (!is_open && looked_at >= LOOKED_AT_MAX) {
-                more = true;
-                break;
-            }
-            if passes {
-                devices.push(self.line(device));
-            }
-            // A full page ends with its last line: so pages of several hubs can be put together to those of one.
-            if passes || !full {
-                last = Some(device);
-            }
-        }
-        let next = last.filter(|_| more).map(|device| self.key_of(device).to_string());
+        let (found, last) = passing(all, page.limit, looked_at_max, |device| filter.passes(device));
+        let devices = found.into_iter().map(|device| self.line(device)).collect();
+        let next = last.map(|device| self.key_of(device).to_string());
         Ok(DevicesAnswer { as_of: self.as_of, devices, hub: self.hub_hearing_at(query.site.iter()), next })
     }
 
@@ -321,6 +308,31 @@ impl Device {
         }
         standings
     }
+}
+
+/// The first rows of an ordered list that pass and, if the list goes on, the last row that the page covers. At most
+/// `looked_at_max` rows are visited.
+pub(super) fn passing<T: Copy>(
+    rows: impl Iterator<Item = T>,
+    limit: usize,
+    looked_at_max: usize,
+    passes: impl Fn(T) -> bool,
+) -> (Vec<T>, Option<T>) {
+    let (mut found, mut last) = (Vec::new(), None);
+    for (looked_at, row) in rows.enumerate() {
+        let (passes, is_full) = (passes(row), found.len() >= limit.max(1));
+        if (passes && is_full) || looked_at >= looked_at_max {
+            return (found, last);
+        }
+        if passes {
+            found.push(row);
+        }
+        // A full page ends with its last row: so pages of several hubs can be put together to those of one.
+        if passes || !is_full {
+            last = Some(row);
+        }
+    }
+    (found, None)
 }
 
 /// The first rows of a list and, if there are more, the name of the last of them.

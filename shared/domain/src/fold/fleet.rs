@@ -58,7 +58,7 @@ pub struct Fleet {
     pub(super) hearing: HearingState,
     /// When the silent devices were last heard.
     pub(super) silence_starts: SilenceStarts,
-    /// The devices that are not heard, the longest silence first.
+    /// Stale and never heard devices, the longest silence first.
     pub(super) silence_order: SilenceOrder,
     /// The numbers of the devices that refuse their desired state.
     pub(super) refusing: BTreeSet<u32>,

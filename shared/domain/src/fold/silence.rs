@@ -10,7 +10,7 @@ use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::view::Freshness;
 use muster_contract::{SiteId, Timestamp};
 
-use super::answer::Page;
+use super::answer::{Page, passing};
 use super::fleet::Fleet;
 use super::silence_order::SilenceCursor;
 use super::status::StatusRefusal;
@@ -52,8 +52,8 @@ impl Fleet {
         self.silence_starts.oldest()
     }
 
-    /// The devices at the query's sites that are not heard, in the order of [`SilenceCursor`], without those of partitions that the hub
-    /// does not hear. No other filter holds. With sites at most [`LOOKED_AT_MAX`] devices are visited.
+    /// The stale and never heard devices at the query's sites, in the order of [`SilenceCursor`], without those of partitions that the
+    /// hub does not hear. Other filters of the query do not apply. At most [`LOOKED_AT_MAX`] devices are visited.
     ///
     /// # Errors
     /// A site is unknown.
@@ -63,24 +63,11 @@ impl Fleet {
         page: &Page<SilenceCursor>,
     ) -> Result<DevicesAnswer, StatusRefusal> {
         self.known_sites(query)?;
-        let (mut devices, mut last, mut more) = (Vec::new(), None, false);
-        for (looked_at, entry) in self.silence_order.after(page.after.as_ref()).enumerate() {
-            let (_, key) = entry;
-            let (passes, is_full) = (query.site.pass(&key.site), devices.len() >= page.limit.max(1));
-            if (passes && is_full) || looked_at >= LOOKED_AT_MAX {
-                more = true;
-                break;
-            }
-            if passes {
-                devices.extend(self.find(key).map(|device| self.line(device)));
-            }
-            // A full page ends with its last line: so pages of several hubs can be put together to those of one.
-            if passes || !is_full {
-                last = Some(entry);
-            }
-        }
+        let silent = self.silence_order.after(page.after.as_ref());
+        let (found, last) = passing(silent, page.limit, LOOKED_AT_MAX, |(_, key)| query.site.pass(&key.site));
+        let devices = found.into_iter().filter_map(|(_, key)| self.find(key)).map(|device| self.line(device));
+        let devices = devices.collect();
         let next = last
-            .filter(|_| more)
             .map(|(second, device)| SilenceCursor { second: *second, device: device.clone() }.to_string());
         let hub = self.hub_hearing_at(query.site.iter());
         Ok(DevicesAnswer { as_of: self.as_of, devices, hub, next })

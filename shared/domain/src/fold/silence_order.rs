@@ -1,6 +1,6 @@
-//! The devices that are not heard, in the order of their silence: never heard first, then by the second in which each was last heard.
-//! Each fact that changes the silence of a device moves one entry. Retired devices have none, nor has one that is silent only because
-//! the hub does not hear its partition.
+//! Orders stale and never heard devices by their silence: never heard first, then by the second in which each was last heard.
+//! Each fact that changes the silence of a device moves one entry. A retired device has no entry, and none has a device that is
+//! stale only because the hub does not hear its partition.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,11 +14,10 @@ use muster_contract::{DeviceKey, Timestamp};
 
 use super::standing::DeviceContext;
 
-/// The second in which a device was last heard; `None` before the first one.
+/// The second in which a device was last heard; `None` if it never was.
 pub(super) type LastHeardSecond = Option<i64>;
 
-/// The place of a device in the order of silence, where a page may end: `SECOND/SITE/DEVICE` as text, `never/…` before the first
-/// report.
+/// The position of a device in the order of silence, at which a page may end. Its text is `SECOND/SITE/DEVICE`, or `never/SITE/DEVICE`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SilenceCursor {
     pub(super) second: LastHeardSecond,
@@ -37,7 +36,7 @@ pub enum SilenceCursorError {
 }
 
 impl SilenceCursor {
-    /// The place of a device that is not heard.
+    /// The position of a stale or never heard device.
     pub fn of(line: &DeviceLine) -> Self {
         let heard_at = line.last_heard_at.filter(|_| line.freshness == Freshness::Stale);
         Self { second: heard_at.map(Timestamp::as_second), device: line.key.clone() }
@@ -66,7 +65,7 @@ impl fmt::Display for SilenceCursor {
     }
 }
 
-/// The devices that are not heard, by the second in which each was last heard, and by name.
+/// Stale and never heard devices by the second in which each was last heard, and by name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SilenceOrder(BTreeSet<(LastHeardSecond, DeviceKey)>);
 
@@ -104,8 +103,8 @@ impl SilenceOrder {
     }
 }
 
-/// The second in which a device that is not heard was last heard; `None` if it is heard or retired, or if the hub itself does not hear
-/// its partition: nothing is known of its silence then.
+/// The second in which a stale or never heard device was last heard. `None` if it is fresh or retired, or if the hub does not hear its
+/// partition: nothing is known of its silence then.
 fn silence(context: &DeviceContext) -> Option<LastHeardSecond> {
     let is_silent = !context.retired && !context.is_masked && context.freshness != Freshness::Fresh;
     let heard_at = context.heard_at.filter(|_| context.freshness == Freshness::Stale);

@@ -1,6 +1,9 @@
 //! Tests that every list, with and without each of its filters, is what a naive count of all facts gives, and that a site
 //! means that site: its counts, its verdict, its pages.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::fleets::ledgers_of_a_deaf_hub;
 use crate::ledger::Ledger;
 use crate::naive::World;
@@ -51,55 +54,50 @@ fn unknown<T>(refusal: &StatusRefusal) -> Option<T> {
     None
 }
 
-/// All pages of the deployments; none where a site is unknown.
+/// The rows of all pages of a list; none where a name is unknown.
+fn all_pages<K, T>(
+    limit: usize,
+    read: impl Fn(Page<K>) -> Result<(Vec<T>, Option<String>), StatusRefusal>,
+) -> Option<Vec<T>>
+where
+    K: FromStr<Err: fmt::Debug>,
+{
+    let (mut rows, mut after) = (Vec::new(), None);
+    loop {
+        let (page, next) = match read(Page { after, limit }) {
+            Ok(page) => page,
+            Err(refusal) => return unknown(&refusal),
+        };
+        assert!(page.len() <= limit);
+        rows.extend(page);
+        match next {
+            Some(next) => after = Some(next.parse().unwrap()),
+            None => return Some(rows),
+        }
+    }
+}
+
 fn deployments(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeploymentView>> {
-    let (mut rows, mut after) = (Vec::new(), None);
-    loop {
-        let page = match fleet.deployments_answer(query, &Page { after, limit }) {
-            Ok(page) => page,
-            Err(refusal) => return unknown(&refusal),
-        };
-        rows.extend(page.deployments);
-        match page.next {
-            Some(next) => after = Some(next.parse().unwrap()),
-            None => return Some(rows),
-        }
-    }
+    all_pages(limit, |page| {
+        fleet.deployments_answer(query, &page).map(|answer| (answer.deployments, answer.next))
+    })
 }
 
-/// All pages of the devices; none where a name is unknown. Only a list without a filter but sites has retired devices, which the
-/// naive count leaves out.
+/// Only a list without a filter but sites has retired devices, which the naive count leaves out.
 fn devices(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeviceLine>> {
-    let (mut rows, mut after) = (Vec::new(), None);
-    loop {
-        let page = match fleet.devices_answer(query, &Page { after, limit }) {
-            Ok(page) => page,
-            Err(refusal) => return unknown(&refusal),
-        };
-        assert!(!is_filtered(query) || page.devices.iter().all(|line| !line.retired));
-        rows.extend(page.devices.into_iter().filter(|line| !line.retired));
-        match page.next {
-            Some(next) => after = Some(next.parse().unwrap()),
-            None => return Some(rows),
-        }
-    }
+    let mut lines = all_pages(limit, |page| {
+        fleet.devices_answer(query, &page).map(|answer| (answer.devices, answer.next))
+    })?;
+    assert!(!is_filtered(query) || lines.iter().all(|line| !line.retired));
+    lines.retain(|line| !line.retired);
+    Some(lines)
 }
 
-/// All pages of the devices that are not heard; none where a site is unknown.
 fn by_silence(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeviceKey>> {
-    let (mut keys, mut after) = (Vec::new(), None);
-    loop {
-        let page = match fleet.devices_by_silence(query, &Page { after, limit }) {
-            Ok(page) => page,
-            Err(refusal) => return unknown(&refusal),
-        };
-        assert!(page.devices.len() <= limit);
-        keys.extend(page.devices.into_iter().map(|line| line.key));
-        match page.next {
-            Some(next) => after = Some(next.parse().unwrap()),
-            None => return Some(keys),
-        }
-    }
+    let lines = all_pages(limit, |page| {
+        fleet.devices_by_silence(query, &page).map(|answer| (answer.devices, answer.next))
+    })?;
+    Some(lines.into_iter().map(|line| line.key).collect())
 }
 
 fn is_filtered(query: &Query) -> bool {

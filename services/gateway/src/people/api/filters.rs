@@ -47,7 +47,7 @@ pub(crate) const DEVICES: &[Param] = &[
     param(
         "bySilence",
         Kind::Flag,
-        "Only devices that are not heard, the longest silence first; the only filter beside it is site",
+        "Only stale and never heard devices, the longest silence first; the only other filter is site",
     ),
 ];
 /// Filters of status.
@@ -63,7 +63,11 @@ pub(crate) const STATUS: &[Param] = &[
 pub(crate) const RESOURCE_GROUP: &[Param] = &[
     param("device", Kind::List, "Only on this device, as SITE/DEVICE: its components; may be repeated"),
     param("aggregate", Kind::Flag, "Counts alone, whatever the size of the fleet"),
-    param("budget", Kind::Number, "Bytes the document may have, at least 2048; it says what it leaves out"),
+    param(
+        "budget",
+        Kind::Number,
+        "Bytes the document may have, 2048 to 1048576 (default); it says what it leaves out",
+    ),
 ];
 /// Filters of targets.
 pub(crate) const ROWS: &[Param] = &[

@@ -1,10 +1,11 @@
-//! Targets beyond the most of one answer: their number, and devices that would be shown in part.
+//! Cuts answers that have more targets than one answer of EMCO takes: counts the targets that are left out, and removes a device that
+//! would be shown in part.
 
 use muster_client::emco::Subject;
 use muster_contract::status::StatusAnswer;
 use serde_json::{Value, json};
 
-/// Adds the number of targets that are not shown. Of a deployment each is a cluster.
+/// Adds the number of targets that are not shown. Each target of a deployment is a cluster.
 pub(super) fn add_left_out(shape: &mut Value, answer: &StatusAnswer, of: Subject<'_>) {
     let shown = answer.targets.len() as u64;
     let left_out = answer.total.unwrap_or(shown).saturating_sub(shown);
@@ -14,9 +15,10 @@ pub(super) fn add_left_out(shape: &mut Value, answer: &StatusAnswer, of: Subject
     }
 }
 
-/// Leaves out the last device of an answer that has not all targets: some of the device's may be among those that are missing.
+/// Removes the last device from an answer whose list goes on: some of its targets may be on the next page. A device that fills the
+/// answer alone stays, in part.
 pub(super) fn drop_cut_device(answer: &mut StatusAnswer) {
-    if answer.total.is_none_or(|total| total > answer.targets.len() as u64)
+    if answer.next.is_some()
         && let Some(last) = answer.targets.last().map(|target| target.key.clone())
         && answer.targets.first().is_some_and(|first| first.key != last)
     {
@@ -32,11 +34,11 @@ mod tests {
     fn a_device_is_shown_as_a_whole_or_not_at_all() {
         let example = include_bytes!("../../../../../schemas/examples/good/StatusAnswer.four-targets.json");
         let whole: StatusAnswer = serde_json::from_slice(example).unwrap();
-        let mut answer = StatusAnswer { total: Some(whole.targets.len() as u64), ..whole.clone() };
+        let mut answer = StatusAnswer { next: None, total: None, ..whole.clone() };
         drop_cut_device(&mut answer);
         assert_eq!(answer.targets, whole.targets, "nothing is cut");
         let last = whole.targets.last().unwrap().key.clone();
-        answer.total = Some(whole.targets.len() as u64 + 1);
+        (answer.next, answer.total) = (Some(last.to_string()), Some(whole.targets.len() as u64 + 1));
         drop_cut_device(&mut answer);
         assert!(answer.targets.iter().all(|target| target.key != last));
         let mut shape = json!({});

@@ -38,7 +38,7 @@ const LIST_PARAMS: [Param; 9] = [
     param("error", Kind::List, "Only with an error of this code"),
     param("version", Kind::List, "Only with this version of the agent"),
     param("notRunning", Kind::Text, "Only targets of this deployment that have not installed it"),
-    param("bySilence", Kind::Flag, "Only devices that are not heard, the longest silence first"),
+    param("bySilence", Kind::Flag, "Only stale and never heard devices, the longest silence first"),
     param("after", Kind::Text, "Devices after this one"),
 ];
 
@@ -78,7 +78,9 @@ fn counted(answer: &DevicesAnswer, values: &Values, views: &Views) -> String {
     if let Some(total) = total(values.get("after"), answer.next.as_deref(), answer.devices.len()) {
         return format!("{} in all", number(total));
     }
-    match known_total(values, views) {
+    // A list by silence leaves out devices of partitions that the hub does not hear, and views count them.
+    let is_counted = !is_by_silence(values) || answer.hub.is_whole();
+    match known_total(values, views).filter(|_| is_counted) {
         // Views do not count retired devices, and only a list without this filter has them.
         Some(total) if heard(values).is_empty() => format!("{}, and retired ones", number(total)),
         Some(total) => format!("{} in all", number(total)),
@@ -167,20 +169,26 @@ fn kept(values: &Values) -> String {
 }
 
 fn form(values: &Values) -> Markup {
+    let is_by_silence = is_by_silence(values);
+    let fields = [
+        ("site", "site"),
+        ("error", "error code"),
+        ("version", "agent version"),
+        ("notRunning", "not running"),
+    ];
+    // A list by silence takes no other filter.
+    let fields = if is_by_silence { &fields[..1] } else { &fields[..] };
     html! {
         form.filters method="get" {
-            @if is_by_silence(values) {
-                input type="hidden" name="bySilence" value="true";
-                label { "site" input type="text" name="site" value=[values.get("site")]; }
-            } @else {
-            label { "heard" select name="freshness" {
-                @for (value, word) in [("", "any"), ("fresh", "fresh"), ("stale", "stale"), ("never", "never"), ("stale,never", "not heard")] {
-                    option value=(value) selected[values.get("freshness").unwrap_or_default() == value] { (word) }
-                }
-            } }
-            @for (name, word) in [("site", "site"), ("error", "error code"), ("version", "agent version"), ("notRunning", "not running")] {
-                label { (word) input type="text" name=(name) value=[values.get(name)]; }
+            @if is_by_silence { input type="hidden" name="bySilence" value="true"; } @else {
+                label { "heard" select name="freshness" {
+                    @for (value, word) in [("", "any"), ("fresh", "fresh"), ("stale", "stale"), ("never", "never"), ("stale,never", "not heard")] {
+                        option value=(value) selected[values.get("freshness").unwrap_or_default() == value] { (word) }
+                    }
+                } }
             }
+            @for (name, word) in fields {
+                label { (word) input type="text" name=(name) value=[values.get(name)]; }
             }
             @if let Some(at) = values.get("at") { input type="hidden" name="at" value=(at); }
             button.act type="submit" { "Filter" }

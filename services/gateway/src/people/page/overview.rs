@@ -294,6 +294,7 @@ impl Screen<'_> {
             Err(why) => unknown(why),
             Ok(devices) if devices.is_empty() && total == 0 => none("Every device is heard."),
             Ok(devices) => html! {
+                @if devices.is_empty() { (none("The hub does not hear the partitions of these devices: their silence is unknown.")) }
                 ul.rows {
                     @for line in devices {
                         li.head {
@@ -304,7 +305,7 @@ impl Screen<'_> {
                 }
                 @if total > devices.len() as u64 {
                     p.note.top-line {
-                        a href="/devices?bySilence=true" { "More by their silence" } ", " a href="/devices?freshness=stale,never" { "all " (number(total)) " by name" }
+                        a href="/devices?bySilence=true" { "More by silence" } ", " a href="/devices?freshness=stale,never" { "all " (number(total)) " by name" }
                     }
                 }
             },

@@ -22,8 +22,8 @@ use tokio::time::timeout;
 
 /// Time for all parts together: the page is shown without those that take longer.
 const PART_TIMEOUT: Duration = Duration::from_secs(3);
-/// Devices that are shown by their silence.
-pub(super) const DARK_MAX: usize = 8;
+/// Devices of the longest silence that are shown.
+const SILENT_MAX: usize = 8;
 /// Rollouts whose waves are shown.
 const ROLLOUTS_MAX: usize = 6;
 /// Deployments that are asked for waves that wait, the first by id: their answers take half of the time of a part if each takes 90 ms.
@@ -107,7 +107,7 @@ async fn rollouts(hub: &Hub, held: &HeldChanges, now: Timestamp) -> Result<Vec<R
 }
 
 async fn dark(hub: &Hub) -> Result<Vec<DeviceLine>, AskError> {
-    let query = Query { by_silence: true, limit: Some(DARK_MAX), ..Query::default() };
+    let query = Query { by_silence: true, limit: Some(SILENT_MAX), ..Query::default() };
     Ok(understood::<DevicesAnswer>(&hub.query("devices", &query).await?)?.devices)
 }
 

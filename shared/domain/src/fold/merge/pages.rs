@@ -23,7 +23,19 @@ pub trait SortedRow {
 
 /// A device in a list by silence.
 #[derive(Debug, Clone)]
-pub struct SilentDevice(pub DeviceLine);
+pub struct SilentDevice(DeviceLine);
+
+impl From<DeviceLine> for SilentDevice {
+    fn from(line: DeviceLine) -> Self {
+        Self(line)
+    }
+}
+
+impl From<SilentDevice> for DeviceLine {
+    fn from(device: SilentDevice) -> Self {
+        device.0
+    }
+}
 
 impl SortedRow for SilentDevice {
     type SortKey = SilenceCursor;
