@@ -51,6 +51,8 @@ fn round(at: Timestamp) -> Round {
     silent.devices.iter_mut().filter(|line| line.freshness == Freshness::Fresh).for_each(|line| {
         line.freshness = Freshness::Stale;
     });
+    // The hub lists the longest silence first, and the one that was never heard before all.
+    silent.devices.reverse();
     let rollouts = HeldChanges { held: git.held, open: git.open_rollouts, ..HeldChanges::default() };
     Round {
         at,
