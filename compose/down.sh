@@ -7,9 +7,30 @@
 #   compose/down.sh --file compose.yaml --file compose.sites.yaml    arguments are Compose's, before `down`
 set -eu
 cd "$(dirname "$0")"
-# How often Compose is asked, and the pause between two times, in seconds.
-attempts_max=6 pause=2
+# How often the engine is asked, and the pause between two times, in seconds: a busy engine keeps an endpoint of a network, or a volume,
+# for some seconds after their container.
+attempts_max=20 pause=2
 export COMPOSE_PROFILES="${COMPOSE_PROFILES:+$COMPOSE_PROFILES,}observe"
+
+# Runs a command until it succeeds.
+again() {
+    attempt=1
+    until "$@"; do
+        if [ "$attempt" -ge "$attempts_max" ]; then
+            echo "the fleet could not be removed in $attempts_max attempts: the last error is above;" \
+                "for a network that is in use, \`docker network inspect NETWORK\` names its containers" >&2
+            exit 1
+        fi
+        echo "trying again in $pause s ($attempt of $attempts_max attempts failed)" >&2
+        attempt=$((attempt + 1))
+        sleep "$pause"
+    done
+}
+
+# Removes a volume; true if there is none.
+removed() {
+    docker volume rm --force "$1" >/dev/null
+}
 
 if docker compose version >/dev/null 2>&1; then compose="docker compose"; else compose=docker-compose; fi
 containers=$($compose "$@" ps --all --quiet)
@@ -20,17 +41,7 @@ if [ -n "$containers" ]; then
     # shellcheck disable=SC2086
     volumes=$(docker inspect --format "$each" $containers | grep -E '^[0-9a-f]{64}$' | sort -u || true)
 fi
-attempt=1
-until $compose "$@" down --volumes --remove-orphans; do
-    if [ "$attempt" -ge "$attempts_max" ]; then
-        echo "the fleet could not be removed in $attempts_max attempts: Compose's last error is above;" \
-            "for a network that is in use, \`docker network inspect NETWORK\` names its containers" >&2
-        exit 1
-    fi
-    echo "trying again in $pause s ($attempt of $attempts_max attempts failed)" >&2
-    attempt=$((attempt + 1))
-    sleep "$pause"
-done
+again $compose "$@" down --volumes --remove-orphans
 for volume in $volumes; do
-    docker volume rm --force "$volume" >/dev/null
+    again removed "$volume"
 done
