@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
+use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service as _, service_fn};
@@ -217,24 +218,32 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// One connection, from its accept to its end.
-    async fn run(self, stream: TcpStream, addr: SocketAddr) {
+    /// One connection, from its accept to its end. Each way to serve has an allocation of its own size: a task of all of them would
+    /// hold the largest for as long as it lives, and most connections are streams that last.
+    fn run(self, stream: TcpStream, addr: SocketAddr) -> BoxFuture<'static, ()> {
         // Events are small and must not wait for more.
         let _ = stream.set_nodelay(true);
         // Below TLS, which takes frames into a buffer of its own while the client reads none.
         let stream = StallGuard::new(stream, self.limits.stall);
-        let Some(acceptor) = self.tls.clone() else {
-            let peer = Peer { addr, certificates: Arc::default() };
-            return self.serve(stream, peer).await;
-        };
+        match self.tls.clone() {
+            None => self.serve(stream, Peer { addr, certificates: Arc::default() }),
+            Some(acceptor) => Box::pin(self.shake_hands(acceptor, stream, addr)),
+        }
+    }
+
+    async fn shake_hands(self, acceptor: TlsAcceptor, stream: StallGuard<TcpStream>, addr: SocketAddr) {
         // A client that cannot shake hands gets no answer and no line in the log.
-        let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await else { return };
+        let handshake = Box::pin(timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)));
+        let Ok(Ok(stream)) = handshake.await else { return };
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let certificates = certificates.iter().map(|one| one.clone().into_owned()).collect();
         self.serve(stream, Peer { addr, certificates }).await;
     }
 
-    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S, peer: Peer) {
+    fn serve<S>(self, stream: S, peer: Peer) -> BoxFuture<'static, ()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let Self { router, limits, stop, .. } = self;
         let router = TowerToHyperService::new(router);
         let service = service_fn(move |mut request: Request<Incoming>| {
@@ -242,24 +251,38 @@ impl Exchange {
             router.call(request)
         });
         let stream = TokioIo::new(stream);
-        let Some(streams) = limits.streams else {
-            return serve_http1(stream, service, limits, stop).await;
-        };
-        let mut http = http2::Builder::new(TokioExecutor::new());
-        http.timer(TokioTimer::new())
-            .max_concurrent_streams(streams)
-            .max_header_list_size(HEADER_LIST_BYTES_MAX)
-            .keep_alive_interval(limits.header)
-            .keep_alive_timeout(limits.header);
-        let mut connection = pin!(http.serve_connection(stream, service));
-        tokio::select! {
-            _ = connection.as_mut() => return,
-            () = sleep(limits.age) => {}
-            () = stop.cancelled() => {}
+        match limits.streams {
+            None => Box::pin(serve_http1(stream, service, limits, stop)),
+            Some(streams) => Box::pin(serve_http2(stream, service, limits, streams, stop)),
         }
-        connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
     }
+}
+
+/// Serves a connection of HTTP/2 until its end, its age or `stop`.
+async fn serve_http2<S, H>(stream: S, service: H, limits: Limits, streams: u32, stop: CancellationToken)
+where
+    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    H: hyper::service::HttpService<
+            Incoming,
+            ResBody = axum::body::Body,
+            Error: Into<axum::BoxError>,
+            Future: Send + 'static,
+        >,
+{
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(streams)
+        .max_header_list_size(HEADER_LIST_BYTES_MAX)
+        .keep_alive_interval(limits.header)
+        .keep_alive_timeout(limits.header);
+    let mut connection = pin!(http.serve_connection(stream, service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = sleep(limits.age) => {}
+        () = stop.cancelled() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
 }
 
 /// Serves a connection of HTTP/1.1 until its end, its age or `stop`.

@@ -102,3 +102,15 @@ async fn a_request_under_way_ends_when_its_client_goes_away() {
     drop(stream);
     assert_eq!(timeout(PATIENCE, seen.recv()).await.unwrap(), Some("ended"));
 }
+
+#[tokio::test]
+async fn a_connection_takes_few_bytes_beside_its_buffers() {
+    const BYTES_MAX: usize = 2048;
+    let (router, stop) = (Router::new(), CancellationToken::new());
+    let exchange = Exchange { router, tls: None, limits: Limits::PEOPLE, stop };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let connection = exchange.run(TcpStream::connect(addr).await.unwrap(), addr);
+    let bytes = size_of_val(&*connection);
+    assert!(bytes <= BYTES_MAX, "{bytes}");
+}

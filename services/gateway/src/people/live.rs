@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -82,21 +82,46 @@ struct State {
 #[derive(Clone)]
 pub(crate) struct Feed {
     state: Arc<RwLock<State>>,
-    changed: watch::Sender<u64>,
+    followed: Arc<FollowedViews>,
     clock: Arc<dyn Clock>,
+}
+
+/// The views that somebody follows. A view that changes wakes those that follow it, and no other.
+#[derive(Default)]
+struct FollowedViews(Mutex<BTreeMap<ViewKey, watch::Sender<()>>>);
+
+impl FollowedViews {
+    fn follow(&self, key: &ViewKey) -> watch::Receiver<()> {
+        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = followed.get(key) {
+            return sender.subscribe();
+        }
+        followed.retain(|_, sender| sender.receiver_count() > 0);
+        followed.entry(key.clone()).or_default().subscribe()
+    }
+
+    fn wake(&self, keys: &[ViewKey]) {
+        let followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().filter_map(|key| followed.get(key)).for_each(|sender| _ = sender.send_replace(()));
+    }
+
+    fn wake_all(&self) {
+        let followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        followed.values().for_each(|sender| _ = sender.send_replace(()));
+    }
 }
 
 /// Without the views.
 impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").field("changes", &*self.changed.borrow()).finish_non_exhaustive()
+        f.debug_struct("Feed").finish_non_exhaustive()
     }
 }
 
 impl Feed {
     /// A feed without views.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { state: Arc::default(), changed: watch::Sender::new(0), clock }
+        Self { state: Arc::default(), followed: Arc::default(), clock }
     }
 
     /// A copy of the newest views, which share their content.
@@ -117,9 +142,9 @@ impl Feed {
         })
     }
 
-    /// The number of changes so far, as a watched value.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+    /// Wakes its holder when a view changes, and when views may no longer be believed or may be again.
+    pub(crate) fn changes(&self, key: &ViewKey) -> watch::Receiver<()> {
+        self.followed.follow(key)
     }
 
     /// Why the views may not be believed; `None` if they may.
@@ -190,6 +215,8 @@ impl Feed {
         loop {
             let entries = watch.next_batch(BATCH).await?;
             self.write(|state| entries.iter().for_each(|entry| state.apply_entry(entry)));
+            let keys: Vec<_> = entries.iter().filter_map(|entry| ViewKey::parse(&entry.key)).collect();
+            self.followed.wake(&keys);
         }
     }
 
@@ -197,9 +224,13 @@ impl Feed {
         read(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Changes the state. What makes views stale or ends that wakes everyone: the views that are read first end it.
     fn write(&self, write: impl FnOnce(&mut State)) {
+        let was_stale = self.staleness().is_some();
         write(&mut self.state.write().unwrap_or_else(PoisonError::into_inner));
-        self.changed.send_modify(|changes| *changes += 1);
+        if self.staleness().is_some() != was_stale {
+            self.followed.wake_all();
+        }
     }
 }
 
