@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use self::content::{ContentError, Restored};
 pub(crate) use self::writer::Checkpointer;
-use crate::evidence::{ChangedByFacts, Evidence};
+use crate::evidence::Evidence;
 use crate::rollouts::TrackedRollouts;
 
 /// Name of the file in the folder.
@@ -86,11 +86,7 @@ impl Checkpoint {
     pub(crate) fn into_state(self, now: Instant) -> (Evidence, TrackedRollouts) {
         let Restored { fleet, projection, devices, deployments } = self.restored;
         let (evidence, mut rollouts) = (Evidence::restore(fleet, projection), TrackedRollouts::default());
-        rollouts.restore_devices(&devices);
-        for stored in deployments {
-            rollouts.restore(&devices, stored, now);
-        }
-        rollouts.observe(&ChangedByFacts { all: true, ..ChangedByFacts::default() }, &evidence);
+        rollouts.restore(&devices, deployments, &evidence, now);
         (evidence, rollouts)
     }
 }

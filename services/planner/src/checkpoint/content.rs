@@ -1,7 +1,7 @@
 //! The content of a checkpoint: lines of JSON, packed. In order: the counts, hearing state and the planner's own projection; the record of each device; the
 //! devices of rollouts; the targets of each deployment.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -23,6 +23,8 @@ use crate::rollouts::stored::StoredDeployment;
 const LEVEL: i32 = 1;
 /// Records that one thread passes to the next at once.
 const BATCH: usize = 256;
+/// Bytes that the packer gets at once: a line is written in many small pieces, each of which would cost as much as a large one.
+const PACKED_AT_ONCE: usize = 64 * 1024;
 /// Batches that wait for a thread.
 const BATCHES_WAITING_MAX: usize = 8;
 
@@ -62,7 +64,7 @@ pub(crate) enum ContentError {
 /// # Errors
 /// The packer fails.
 pub(super) fn pack(parts: &Receiver<Part>) -> io::Result<Option<Vec<u8>>> {
-    let mut out = write::Encoder::new(Vec::new(), LEVEL)?;
+    let mut out = BufWriter::with_capacity(PACKED_AT_ONCE, write::Encoder::new(Vec::new(), LEVEL)?);
     for part in parts {
         match part {
             Part::Head(head) => write_line(&mut out, &head)?,
@@ -75,7 +77,7 @@ pub(super) fn pack(parts: &Receiver<Part>) -> io::Result<Option<Vec<u8>>> {
                 lines.into_iter().try_for_each(|line| write_line(&mut out, &line))?;
             }
             Part::Deployment(deployment) => write_line(&mut out, &deployment)?,
-            Part::End => return out.finish().map(Some),
+            Part::End => return out.into_inner()?.finish().map(Some),
         }
     }
     Ok(None)

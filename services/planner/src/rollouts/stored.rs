@@ -4,7 +4,9 @@
 //! same commit, and only if its list was copied a short time ago by LEDGER's time. Otherwise its targets are listed first.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{LISTED_FOR, TrackedDeployment, TrackedRollout, TrackedRollouts};
+use crate::evidence::Evidence;
 
 /// The number of each device in a checkpoint.
 pub(crate) type DeviceNumbers = HashMap<DeviceKey, u32>;
@@ -125,37 +128,51 @@ impl TrackedRollouts {
         })
     }
 
-    /// Follows a deployment by its stored targets. False, and nothing is followed, if a target has no device. Observe the
-    /// deployment afterwards.
+    /// Follows the stored deployments by their targets, each of which counts by the evidence, on all processors: millions of targets
+    /// take seconds. A deployment with a target that has no device is not followed.
     pub(crate) fn restore(
         &mut self,
         devices: &[Arc<TargetDevice>],
-        stored: StoredDeployment,
+        stored: Vec<StoredDeployment>,
+        evidence: &Evidence,
         now: Instant,
-    ) -> bool {
-        let StoredDeployment { deployment, revision, listing_ms, copied_at, age_ms, is_outdated, rollouts } =
-            stored;
+    ) {
+        self.devices.extend(devices.iter().map(|device| (device.key.clone(), device.clone())));
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(stored.len());
+        let left = Mutex::new(stored.into_iter());
+        let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let tracked = || std::iter::from_fn(next).filter_map(|stored| stored.tracked(devices, evidence, now));
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..processors).map(|_| scope.spawn(|| tracked().collect::<Vec<_>>())).collect();
+            // A lost thread leaves deployments out, which are then listed as new ones are.
+            self.deployments.extend(threads.into_iter().filter_map(|thread| thread.join().ok()).flatten());
+        });
+    }
+}
+
+impl StoredDeployment {
+    fn tracked(
+        self,
+        devices: &[Arc<TargetDevice>],
+        evidence: &Evidence,
+        now: Instant,
+    ) -> Option<(DeploymentId, TrackedDeployment)> {
+        let Self { deployment, revision, listing_ms, copied_at, age_ms, is_outdated, rollouts } = self;
         let of_rollout = |StoredRollout { file, digest, policy, targets }: StoredRollout| {
             let targets = targets.into_iter().map(|target| target.target(devices)).collect::<Option<_>>()?;
             let id = RolloutId { deployment: deployment.clone(), digest };
             let live = LiveRollout::new(id, file, revision.clone(), policy, targets);
-            Some(TrackedRollout { has_decisions: false, ..TrackedRollout::new(live) })
+            let mut rollout = TrackedRollout { has_decisions: false, ..TrackedRollout::new(live) };
+            rollout.observe_all(evidence);
+            Some(rollout)
         };
-        let Some(rollouts) = rollouts.into_iter().map(of_rollout).collect::<Option<Vec<_>>>() else {
-            return false;
-        };
+        let rollouts = rollouts.into_iter().map(of_rollout).collect::<Option<Vec<_>>>()?;
         let listed = (now, Duration::from_millis(listing_ms));
         let restored = Some(RestoredList { copied_at, age: Duration::from_millis(age_ms) });
         let tracked =
             TrackedDeployment { revision: revision.clone(), rollouts, listed, is_outdated, restored };
-        self.deployments.insert(deployment, tracked);
-        true
-    }
-
-    /// Names the devices that restored rollouts share.
-    pub(crate) fn restore_devices(&mut self, devices: &[Arc<TargetDevice>]) {
-        let named = devices.iter().map(|device| (device.key.clone(), device.clone()));
-        self.devices.extend(named);
+        Some((deployment, tracked))
     }
 }
 

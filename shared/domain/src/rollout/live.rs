@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::labels::Labels;
+use muster_contract::limits::RELEASE_DEVICES_MAX;
 use muster_contract::rollout::{Deadlines, Offline, Rollout, RolloutRecord, RolloutTarget, Wave};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 
@@ -395,7 +396,9 @@ impl LiveRollout {
     }
 
     /// The last judgement, of LEDGER up to `ledger_seq`, with the targets that its next step names: targets that get or lose the
-    /// content, or that a waiting or failed wave waits for. Calls `line` only for targets that are not heard or past a deadline.
+    /// content, or that a waiting or failed wave waits for. Of those that get or lose the content it has the first
+    /// [`RELEASE_DEVICES_MAX`] alone, so that a large wave does not hold up other rollouts. Calls `line` only for targets that are not
+    /// heard or past a deadline.
     pub fn progress<'l>(
         &self,
         line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
@@ -404,8 +407,10 @@ impl LiveRollout {
         let named = self.named();
         let index = |at: &usize| named.binary_search(at).ok();
         let mut state = self.state.clone();
+        let mut unnamed = 0;
         if let Step::Release { targets, .. } | Step::RollBack { targets } = &mut state.step {
-            *targets = targets.iter().filter_map(index).collect();
+            unnamed = targets.len() - named.len();
+            *targets = targets.iter().take(named.len()).filter_map(index).collect();
         }
         for (at, wave) in state.waves.iter_mut().enumerate() {
             let is_of_wave = |index: &usize| usize::from(self.rows[named[*index]].wave) == at;
@@ -429,17 +434,18 @@ impl LiveRollout {
             judged_at: self.judged_at,
             policy: self.policy.clone(),
             targets,
+            unnamed,
             known,
             silent_since,
             state,
         }
     }
 
-    /// The targets that the next step names, in order.
+    /// The targets that the next step names, ordered by device.
     fn named(&self) -> Vec<usize> {
         match &self.state.step {
             Step::Release { targets, .. } | Step::RollBack { targets } => {
-                let mut targets = targets.clone();
+                let mut targets = targets[..targets.len().min(RELEASE_DEVICES_MAX)].to_vec();
                 targets.sort_unstable();
                 targets
             }

@@ -47,6 +47,9 @@ pub struct RolloutProgress {
     pub policy: Rollout,
     /// The targets.
     pub targets: Vec<RolloutTarget>,
+    /// Targets of the next step that are not among them, because there are so many.
+    #[serde(skip)]
+    pub unnamed: usize,
     /// The knowledge of each target, in the same order.
     pub known: Vec<Known>,
     /// Time since which each target is not heard; the least time if it was never heard.
@@ -147,6 +150,7 @@ pub fn progress(
             judged_at: now,
             policy,
             targets,
+            unnamed: 0,
             known,
             silent_since,
             state,

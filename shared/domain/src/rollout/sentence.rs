@@ -27,7 +27,8 @@ impl RolloutProgress {
                     let ApprovalCount { given, needed } = count;
                     format!(", which has {given} of {needed} approvals: {}", self.approval_command(wave))
                 });
-                format!("next: release to {} of wave {}{by}", devices(targets.len()), wave.name)
+                let next = devices(targets.len() + self.unnamed);
+                format!("next: release to {next} of wave {}{by}", wave.name)
             }
             Step::Check { wave: at } => wave(at).map_or_else(String::new, |wave| self.checking(*at, wave)),
             // An approval counts from that record on: until then nobody is asked for one.
@@ -43,7 +44,7 @@ impl RolloutProgress {
             Step::Held { phase } => self.decided(*phase),
             Step::RollBack { targets } => {
                 let decided = self.decided(self.phase());
-                format!("{decided}; next: roll back {}", devices(targets.len()))
+                format!("{decided}; next: roll back {}", devices(targets.len() + self.unnamed))
             }
         }
     }

@@ -2,7 +2,7 @@
 //! order of a hash of rollout and device: the order is the same in every program and differs for the next digest, and a
 //! larger share holds all devices of a smaller one.
 
-use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -28,7 +28,19 @@ pub struct RolloutId {
 impl RolloutId {
     /// The sort key of a device in this rollout's order.
     fn rank(&self, key: &DeviceKey) -> Digest {
-        Digest::of_bytes(format!("{}\n{}\n{key}", self.deployment, self.digest).as_bytes())
+        self.ranks()(key)
+    }
+
+    /// The sort keys of several devices.
+    fn ranks(&self) -> impl FnMut(&DeviceKey) -> Digest {
+        let mut text = format!("{}\n{}\n", self.deployment, self.digest);
+        let common = text.len();
+        move |key| {
+            text.truncate(common);
+            // Cannot fail: a text takes all.
+            let _ = write!(text, "{key}");
+            Digest::of_bytes(text.as_bytes())
+        }
     }
 }
 
@@ -60,13 +72,18 @@ pub(super) fn effective(rollout: &Rollout) -> Vec<Wave> {
 
 /// The index in `waves` of each target's wave; `waves.len()` for a target that no wave matches.
 pub fn waves_of(waves: &[Wave], id: &RolloutId, targets: &[(&DeviceKey, &Labels)]) -> Vec<usize> {
-    let order: BTreeMap<_, _> =
-        targets.iter().enumerate().map(|(at, (key, _))| ((id.rank(key), *key), at)).collect();
+    let mut order: Vec<usize> = (0..targets.len()).collect();
+    let is_ranked = |wave: &Wave| wave.count.is_some() || wave.percent.is_some();
+    if waves.iter().any(is_ranked) {
+        let mut rank = id.ranks();
+        let ranks: Vec<_> = targets.iter().map(|(key, _)| rank(key)).collect();
+        order.sort_unstable_by_key(|at| (ranks[*at], targets[*at].0));
+    }
     let mut wave_indices = vec![waves.len(); targets.len()];
     for (at, wave) in waves.iter().enumerate() {
         let share = wave.percent.map_or(0, |percent| share_of(targets.len(), percent.get()));
         let mut left = wave.count.map_or(0, |count| usize::try_from(count.get()).unwrap_or(usize::MAX));
-        for (rank, target) in order.values().enumerate() {
+        for (rank, target) in order.iter().enumerate() {
             let (key, labels) = targets[*target];
             let is_free = wave_indices[*target] == waves.len();
             let is_counted = is_free && left > 0;

@@ -255,6 +255,31 @@ proptest! {
 }
 
 #[test]
+fn a_large_wave_names_as_many_targets_as_one_release_and_counts_all() {
+    let wave = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": [{ "name": "all", "percent": "100%" }] });
+    let policy: Rollout = serde_json::from_value(wave).unwrap();
+    let target = |at: usize| LiveTarget {
+        device: Arc::new(TargetDevice { key: format!("s/d{at:04}").parse().unwrap(), labels: Labels::new() }),
+        content: Content { is_wanted: false, generation: Generation::new(1), at: None },
+        is_refused: false,
+    };
+    let id = RolloutId { deployment: "web".parse().unwrap(), digest: digest("v2") };
+    let targets = (0..RELEASE_DEVICES_MAX + 5).map(target).collect();
+    let mut live = LiveRollout::new(id, FILE.to_owned(), "c1".to_owned(), policy, targets);
+    live.judge(&|_| None, Timestamp::UNIX_EPOCH);
+    let progress = live.progress(&|_| None, 7);
+    assert_eq!((progress.targets.len(), progress.unnamed), (RELEASE_DEVICES_MAX, 5));
+    assert_eq!(progress.why(), "next: release to 1005 devices of wave all");
+    for at in 0..RELEASE_DEVICES_MAX {
+        live.set_answer(at, true, Timestamp::UNIX_EPOCH);
+        live.observe(at, None);
+    }
+    live.judge(&|_| None, Timestamp::UNIX_EPOCH);
+    let progress = live.progress(&|_| None, 8);
+    assert_eq!((progress.targets.len(), progress.unnamed), (5, 0), "the others are next");
+}
+
+#[test]
 fn a_device_that_has_begun_keeps_an_aborted_content_if_it_reports_pending() {
     let mut world = World::new(&policies()[0]);
     for device in 0..DEVICES {
