@@ -35,7 +35,7 @@ use crate::render::local;
 
 pub(crate) use applications::AppCommand;
 pub(crate) use auth::{
-    AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, RotateArgs, VaultArgs,
+    AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, PollLease, RevokeArgs, RotateArgs, VaultArgs,
 };
 pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use connection::{ConnectionArgs, ConnectionError};

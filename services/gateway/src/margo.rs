@@ -40,6 +40,7 @@ pub(crate) mod trust;
 use std::sync::Arc;
 
 use muster_contract::http_device::HttpClient;
+use muster_contract::limits::HEARTBEAT_LEASE_MS_MAX;
 use muster_contract::{DeviceKey, Timestamp};
 use muster_service::clock::Clock;
 
@@ -82,6 +83,11 @@ impl Caller {
     /// same bytes.
     pub(crate) fn device_id(&self) -> &str {
         self.client.device.device.as_str()
+    }
+
+    /// The lease of its polls, if it is not that of the hub. A longer one, of another release, is cut.
+    pub(crate) fn poll_lease_ms(&self) -> Option<u64> {
+        self.client.poll_lease_ms.map(|lease| lease.clamp(1, HEARTBEAT_LEASE_MS_MAX))
     }
 
     /// Whether the client speaks for other devices, or did.

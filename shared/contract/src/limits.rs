@@ -189,8 +189,11 @@ pub const HEARTBEAT: Duration = Duration::from_secs(30);
 pub const HEARTBEAT_JITTER: f64 = 0.1;
 /// Silence after which a device is stale, in hub time.
 pub const LEASE: Duration = Duration::from_secs(90);
-/// Longest lease that a heartbeat may name, in milliseconds: for so long PRESENCE keeps the last heartbeat of a device.
+/// Longest period of evidence, in milliseconds: for so long PRESENCE keeps the last heartbeat of a device.
 pub const EVIDENCE_LEASE_MS_MAX: u64 = 60 * 60 * 1000;
+/// Longest lease that a heartbeat may name, in milliseconds: that of a device that polls once in several hours. After the loss of
+/// PRESENCE's message a device is stale at the end of the hub's lease.
+pub const HEARTBEAT_LEASE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// Pulses of one partition within a lease, at most.
 pub const PULSES_PER_LEASE: u64 = 3;
 /// How much longer than its lease LEDGER keeps a pulse: a pulse that stopped is still there until the rollup says so.

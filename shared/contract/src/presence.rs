@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::decode::{self, Document, Refusal, Violation};
 use crate::desired_refusal::DesiredRefusal;
 use crate::ids::Epoch;
-use crate::limits::{COUNTER_MAX, EVIDENCE_LEASE_MS_MAX};
+use crate::limits::{COUNTER_MAX, HEARTBEAT_LEASE_MS_MAX};
 use crate::liveness::{holds, is_so};
 use crate::omit::is_zero;
 use crate::token::TokenTerm;
@@ -51,9 +51,10 @@ pub struct Heartbeat {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenTerm>,
     /// The time for which the device is fresh from when PRESENCE stored this heartbeat, in milliseconds: what the sender knows of
-    /// the device is snapshots, and older afterwards than they may be. Absent for the hub's lease.
+    /// the device is snapshots, and older afterwards than they may be, or the device polls a gateway so rarely. Absent for the
+    /// hub's lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = EVIDENCE_LEASE_MS_MAX))]
+    #[schemars(range(min = 1, max = HEARTBEAT_LEASE_MS_MAX))]
     pub lease_ms: Option<u64>,
 }
 
@@ -169,8 +170,8 @@ impl Document for Heartbeat {
         if self.unsent > self.head {
             return Err(Violation::at("unsent", format!("{} is above head {}", self.unsent, self.head)));
         }
-        if let Some(lease) = self.lease_ms.filter(|lease| !(1..=EVIDENCE_LEASE_MS_MAX).contains(lease)) {
-            return Err(Violation::at("leaseMs", format!("{lease} is not 1 to {EVIDENCE_LEASE_MS_MAX}")));
+        if let Some(lease) = self.lease_ms.filter(|lease| !(1..=HEARTBEAT_LEASE_MS_MAX).contains(lease)) {
+            return Err(Violation::at("leaseMs", format!("{lease} is not 1 to {HEARTBEAT_LEASE_MS_MAX}")));
         }
         self.refused.as_ref().map_or(Ok(()), DesiredRefusal::check)
     }
@@ -237,8 +238,8 @@ mod tests {
             let text = format!(r#"{{"epoch":7,"head":9,"generation":3,"leaseMs":{lease}}}"#);
             decode::parse::<Heartbeat>(text.as_bytes()).map(|beat| beat.lease_ms)
         };
-        assert_eq!(beat(EVIDENCE_LEASE_MS_MAX).unwrap(), Some(EVIDENCE_LEASE_MS_MAX));
-        for lease in [0, EVIDENCE_LEASE_MS_MAX + 1] {
+        assert_eq!(beat(HEARTBEAT_LEASE_MS_MAX).unwrap(), Some(HEARTBEAT_LEASE_MS_MAX));
+        for lease in [0, HEARTBEAT_LEASE_MS_MAX + 1] {
             assert!(beat(lease).unwrap_err().to_string().contains("leaseMs"), "{lease}");
         }
     }

@@ -70,6 +70,18 @@ pub(crate) async fn post(client: &Client, device: &str, id: &str, version: &Valu
     client.send("POST", &status_path(id), &body).await.status
 }
 
+/// A status that says that the gateway does not reach a child.
+pub(crate) fn unreached(device: &str, id: &str, version: &Value) -> Value {
+    let mut body = status(id, version, "failed");
+    let error = json!({ "code": UNREACHABLE, "source": "gw", "message": "no answer" });
+    body["deviceId"] = json!(device);
+    body["status"]["error"] = error.clone();
+    for component in body["components"].as_array_mut().unwrap() {
+        component["error"] = error.clone();
+    }
+    body
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_client_speaks_for_each_child_as_a_device_of_its_own() {
     let (fleet, client) = behind().await;
@@ -206,13 +218,7 @@ async fn a_child_is_as_silent_as_its_gateway_or_more() {
     }
     // The gateway polls on, and does not reach one child.
     let id = &ids["gw/press-a"];
-    let mut body = status(id, &version, "failed");
-    let error = json!({ "code": UNREACHABLE, "source": "gw", "message": "no answer" });
-    body["deviceId"] = json!("gw/press-a");
-    body["status"]["error"] = error.clone();
-    for component in body["components"].as_array_mut().unwrap() {
-        component["error"] = error.clone();
-    }
+    let body = unreached("gw/press-a", id, &version);
     assert_eq!(client.send("POST", &status_path(id), &body).await.status, 201);
     is(CHILDREN[0], "stale").await;
     is(CHILDREN[1], "fresh").await;

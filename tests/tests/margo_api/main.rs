@@ -11,6 +11,7 @@ mod cut;
 mod fake;
 mod fleet;
 mod kills;
+mod leases;
 mod manifests;
 mod metrics;
 mod pki;

@@ -122,6 +122,7 @@ mod tests {
             spiffe_id: identity(name).to_string(),
             device: format!("plant7/{name}").parse().unwrap(),
             children: children.map(names),
+            poll_lease_ms: None,
             revoked: false,
             changed_at: Timestamp::UNIX_EPOCH,
         }

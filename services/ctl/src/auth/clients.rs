@@ -10,7 +10,7 @@ use muster_contract::version::ApiVersion;
 use tokio::time::timeout;
 
 use super::{AuthContext, AuthError, children};
-use crate::config::{Connection, EnrollArgs};
+use crate::config::{Connection, EnrollArgs, PollLease};
 use crate::error::CtlError;
 use crate::{reach, render};
 
@@ -23,11 +23,14 @@ pub(super) async fn accept(
     // A bad file is reported before anything is asked.
     let named = children::named(args)?;
     let (connection, bus) = connected(context).await?;
-    let known = read(&bus, identity).await?.filter(|known| !known.revoked && known.device != args.device);
-    if let Some(known) = known.filter(|_| !args.replace) {
+    let known = read(&bus, identity).await?;
+    let is_another = |known: &&HttpClient| !known.revoked && known.device != args.device;
+    if let Some(known) = known.as_ref().filter(is_another).filter(|_| !args.replace) {
         let (identity, device) = (identity.to_string(), known.device.to_string());
         return Err(AuthError::AnotherDevice { identity, device }.into());
     }
+    let lease_before =
+        known.filter(|known| known.device == args.device).and_then(|known| known.poll_lease_ms);
     let others = all(&bus).await?;
     children::check(identity, &args.device, &named, &others)?;
     let client = HttpClient {
@@ -35,6 +38,7 @@ pub(super) async fn accept(
         spiffe_id: identity.to_string(),
         device: args.device.clone(),
         children: children::recorded(&args.device, named, &others),
+        poll_lease_ms: args.poll_lease.map_or(lease_before, |PollLease(lease)| lease),
         revoked: false,
         changed_at: context.clock.now(),
     };

@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use muster_client::time::distance_seconds;
 use muster_contract::http_device::ClientIdentity;
+use muster_contract::limits::{HEARTBEAT_LEASE_MS_MAX, LEASE};
+use muster_contract::profile::parse_duration;
 use muster_contract::{DeviceId, DeviceKey, SiteId};
 use muster_identity::Role;
 
@@ -42,7 +45,8 @@ Examples:
   muster enroll plant7/press-4 --creds-file press-4.creds   for a lab: creates the key here as well
 A device that speaks Margo's HTTP API has a certificate instead of a key; the hub records the accepted ones:
   muster enroll plant7/press-4 --spiffe spiffe://example.org/margo/wfm/main/client/press-4 --creds operator.creds
-  muster enroll plant7/gw --spiffe spiffe://example.org/margo/wfm/main/client/gw --children press-a,press-b";
+  muster enroll plant7/gw --spiffe spiffe://example.org/margo/wfm/main/client/gw --children press-a,press-b
+  muster enroll plant7/press-4 --spiffe spiffe://… --poll-lease 3h     it polls once an hour";
 
 pub(super) const REVOKE_EXAMPLES: &str = "\
 It is recorded first, then sent to the running servers, which end the connection within 5 seconds of confirming it
@@ -175,6 +179,10 @@ pub struct EnrollArgs {
     /// The same from a file, a name in each line; # begins a comment
     #[arg(long, value_name = "FILE", requires = "spiffe", conflicts_with = "children")]
     pub children_file: Option<PathBuf>,
+    /// With --spiffe, for a device that polls more rarely than the lease of muster-ingest: how long it is fresh after a poll, such as
+    /// 90m, more than 90s and up to 24h; none for the lease of muster-ingest. If absent, the certificate keeps what it had
+    #[arg(long, value_name = "DURATION", requires = "spiffe")]
+    pub poll_lease: Option<PollLease>,
     /// The directory that `muster auth init` created
     #[arg(long, env = "MUSTER_AUTH_DIR", value_name = "DIR", required_unless_present = "spiffe")]
     pub dir: Option<PathBuf>,
@@ -213,6 +221,28 @@ impl FromStr for Valid {
     }
 }
 
+/// The lease of polls in milliseconds; `None` for that of the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PollLease(pub Option<u64>);
+
+/// Longest lease of polls: a heartbeat names it.
+const POLL_LEASE_MAX: Duration = Duration::from_millis(HEARTBEAT_LEASE_MS_MAX);
+
+impl FromStr for PollLease {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let lease = parse_duration(text).ok().filter(|lease| *lease > LEASE && *lease <= POLL_LEASE_MAX);
+        let lease = lease.and_then(|lease| u64::try_from(lease.as_millis()).ok());
+        lease
+            .map(|lease| Self(Some(lease)))
+            .ok_or("must be more than 90s and up to 24h, such as 90m, or none")
+    }
+}
+
 fn any_role(name: &str) -> Result<Role, String> {
     let all = || Role::ALL.map(Role::as_str).join(", ");
     Role::of(name).ok_or_else(|| format!("must be one of {}", all()))
@@ -229,6 +259,18 @@ mod tests {
     use super::*;
 
     const DAY: u64 = 24 * 60 * 60;
+
+    #[test]
+    fn a_poll_lease_is_above_that_of_the_hub_and_fits_a_heartbeat() {
+        for (text, lease) in
+            [("90m", Some(5_400_000)), ("91s", Some(91_000)), ("24h", Some(86_400_000)), ("none", None)]
+        {
+            assert_eq!(text.parse(), Ok(PollLease(lease)), "{text}");
+        }
+        for bad in ["", "0s", "90s", "1441m", "soon", "None"] {
+            assert!(bad.parse::<PollLease>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_validity_has_a_unit() {

@@ -153,13 +153,20 @@ pub fn registry(registry: &UserRegistry, now: Timestamp) -> String {
 
 /// A decision about a client certificate.
 pub fn client(client: &HttpClient) -> String {
-    let HttpClient { spiffe_id, device, children, revoked, .. } = client;
+    let HttpClient { spiffe_id, device, children, revoked, poll_lease_ms, .. } = client;
     if *revoked {
-        return format!("{spiffe_id} ({device}) is revoked; gateways refuse its next request\n");
+        let lease = poll_lease_ms.map_or_else(String::new, |lease| {
+            let lease = span(lease / 1_000);
+            format!("; without one, its devices are shown as fresh until {lease} after its last poll")
+        });
+        return format!("{spiffe_id} ({device}) is revoked; gateways refuse its next request{lease}\n");
     }
     let names = named(children.as_ref());
     let behind = if names.is_empty() { String::new() } else { format!(", and speaks for {names}") };
-    format!("{spiffe_id} is accepted as {device}{behind}\n")
+    let lease = poll_lease_ms.map_or_else(String::new, |lease| {
+        format!("; its devices are fresh for {} after each poll", span(lease / 1_000))
+    });
+    format!("{spiffe_id} is accepted as {device}{behind}{lease}\n")
 }
 
 fn named(children: Option<&BTreeSet<DeviceId>>) -> String {
@@ -169,12 +176,14 @@ fn named(children: Option<&BTreeSet<DeviceId>>) -> String {
 
 /// The table of client certificates.
 pub fn clients(clients: &[HttpClient]) -> String {
-    let mut table = Table::new(&["DEVICE", "STATE", "CHILDREN", "SPIFFE ID"]);
+    let mut table = Table::new(&["DEVICE", "STATE", "POLL LEASE", "CHILDREN", "SPIFFE ID"]);
     for client in clients {
         let (state, style) = if client.revoked { ("revoked", BAD) } else { ("accepted", WELL) };
         let device = Cell::styled(client.device.to_string(), PLAIN);
         let children = named(client.children.as_ref());
-        table.row([device, Cell::styled(state, style), children.into(), client.spiffe_id.clone().into()]);
+        let lease = client.poll_lease_ms.map_or_else(|| "-".to_owned(), |lease| span(lease / 1_000));
+        let spiffe_id = client.spiffe_id.clone();
+        table.row([device, Cell::styled(state, style), lease.into(), children.into(), spiffe_id.into()]);
     }
     table.to_string()
 }

@@ -35,6 +35,11 @@ impl Presence {
         sent.insert(key.clone(), now);
         true
     }
+
+    /// Makes the next heartbeat of a device due: the last one was not stored.
+    pub(super) fn forget(&self, key: &DeviceKey) {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
 }
 
 #[cfg(test)]
@@ -48,5 +53,7 @@ mod tests {
         assert!(presence.is_due(&one, now) && presence.is_due(&other, now));
         assert!(!presence.is_due(&one, now + Duration::from_secs(29)));
         assert!(presence.is_due(&one, now + Duration::from_secs(30)));
+        presence.forget(&one);
+        assert!(presence.is_due(&one, now + Duration::from_secs(31)), "it was not stored");
     }
 }

@@ -79,7 +79,7 @@ async fn manifest(
     let made = devices.projected(&caller, &states).await?;
     let holds = made.as_ref().is_some_and(|made| request::holds(&headers, &made.digest));
     for key in caller.devices() {
-        devices.beat(&key, states.generation(&key).filter(|_| holds)).await?;
+        devices.beat(&caller, &key, states.generation(&key).filter(|_| holds)).await?;
     }
     let Some(made) = made else {
         // An empty manifest would have a version that the first document must exceed, and would remove running deployments.
@@ -144,6 +144,7 @@ async fn post_status(
     };
     let report = |numbered: &_| Ok(status.report(numbered));
     let delivered = devices.deliver(&key, sent, desired.as_ref(), report).await?;
+    devices.beat_after_status(&caller, &key, sent.unreachable == Some(true)).await?;
     Ok(done(delivered))
 }
 

@@ -1,0 +1,80 @@
+//! Leases of devices that poll a gateway more rarely than the lease of the hub: they bridge polls, and end at once where something
+//! is known to be silent.
+
+use serde_json::{Value, json};
+
+use crate::children::{CHILDREN, OWN, behind, manifest_of, post, unreached};
+use crate::fleet::{DEVICE, Fleet, WEB, status_path};
+use crate::pki::client_id;
+
+const OTHER: &str = "plant8/press-2";
+
+/// Waits until a device is fresh or stale.
+async fn is(fleet: &Fleet, device: &str, freshness: &str) {
+    let what = format!("{device} is {freshness}");
+    fleet.device(device, &what, |shown| shown["device"]["freshness"] == freshness).await;
+}
+
+/// The freshness of a device now.
+async fn freshness(fleet: &Fleet, device: &str) -> Value {
+    fleet.device(device, "it is known", |_| true).await["device"]["freshness"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_with_a_poll_lease_is_fresh_between_rare_polls() {
+    let fleet = Fleet::start(&[DEVICE, OTHER]).await;
+    fleet.accept_with(DEVICE, &["--poll-lease", "2h"]).await;
+    // It keeps the lease when it is accepted again.
+    fleet.accept(DEVICE).await;
+    let listed = fleet.muster(&["auth", "clients"]).await;
+    let has_lease = |line: &str| line.starts_with(DEVICE) && line.contains(" 2h ");
+    assert!(listed.lines().any(has_lease), "{listed}");
+
+    // Each polls and is silent afterwards.
+    let (client, other) = (fleet.client(DEVICE).await, fleet.client(OTHER).await);
+    for device in [DEVICE, OTHER] {
+        is(&fleet, device, "fresh").await;
+    }
+    is(&fleet, OTHER, "stale").await;
+    assert_eq!(freshness(&fleet, DEVICE).await, "fresh");
+
+    // Without the lease, its next poll counts as one of the other device.
+    fleet.accept_with(DEVICE, &["--poll-lease", "none"]).await;
+    fleet.serves(&client).await;
+    is(&fleet, DEVICE, "stale").await;
+    drop(other);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_is_not_reached_has_no_poll_lease() {
+    let (fleet, client) = behind().await;
+    fleet.accept_with(OWN, &["--children", "press-a,press-b", "--poll-lease", "2h"]).await;
+    fleet.publish(&[(WEB, "1.0.0")]).await;
+    let (version, ids) = manifest_of(&fleet, &client, 3).await;
+    is(&fleet, CHILDREN[0], "fresh").await;
+    let id = &ids["gw/press-a"];
+    let silent = client.send("POST", &status_path(id), &unreached("gw/press-a", id, &version)).await;
+    assert_eq!(silent.status, 201, "{silent:?}");
+    is(&fleet, CHILDREN[0], "stale").await;
+    // Its gateway reaches it again, and does not poll for now.
+    assert_eq!(post(&client, "gw/press-a", id, &version, "installed").await, 200);
+    is(&fleet, CHILDREN[0], "fresh").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_poll_lease_of_a_revoked_client_ends_with_its_next_request() {
+    let fleet = Fleet::start(&[DEVICE]).await;
+    fleet.accept_with(DEVICE, &["--poll-lease", "2h"]).await;
+    let client = fleet.client(DEVICE).await;
+    is(&fleet, DEVICE, "fresh").await;
+    let id = client_id(DEVICE.split('/').next_back().unwrap());
+    let said = fleet.muster(&["revoke", "--spiffe", &id]).await;
+    assert!(said.contains("2h after its last poll"), "{said}");
+    let ended = async || {
+        let answer = client.get("/api/v1/deployments").await;
+        assert_eq!((answer.status, json!(answer.problem())), (403, json!("not-authorized")));
+        let now = freshness(&fleet, DEVICE).await;
+        if now == "stale" { Ok(()) } else { Err(now.to_string()) }
+    };
+    fleet.system.eventually("the lease has ended", ended).await;
+}
