@@ -404,13 +404,17 @@ impl LiveRollout {
         line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
         ledger_seq: u64,
     ) -> RolloutProgress {
-        let named = self.named();
-        let index = |at: &usize| named.binary_search(at).ok();
         let mut state = self.state.clone();
         let mut unnamed = 0;
         if let Step::Release { targets, .. } | Step::RollBack { targets } = &mut state.step {
-            unnamed = targets.len() - named.len();
-            *targets = targets.iter().take(named.len()).filter_map(index).collect();
+            // Those that would be refused come last, so that they do not take the places of others for ever.
+            targets.sort_by_key(|at| self.rows[*at].is_refused);
+            unnamed = targets.len().saturating_sub(RELEASE_DEVICES_MAX);
+            targets.truncate(RELEASE_DEVICES_MAX);
+        }
+        let named = self.named(&state.step);
+        if let Step::Release { targets, .. } | Step::RollBack { targets } = &mut state.step {
+            *targets = targets.iter().filter_map(|at| named.binary_search(at).ok()).collect();
         }
         for (at, wave) in state.waves.iter_mut().enumerate() {
             let is_of_wave = |index: &usize| usize::from(self.rows[named[*index]].wave) == at;
@@ -441,11 +445,11 @@ impl LiveRollout {
         }
     }
 
-    /// The targets that the next step names, ordered by device.
-    fn named(&self) -> Vec<usize> {
-        match &self.state.step {
+    /// The targets that a step names, ordered by device.
+    fn named(&self, step: &Step) -> Vec<usize> {
+        match step {
             Step::Release { targets, .. } | Step::RollBack { targets } => {
-                let mut targets = targets[..targets.len().min(RELEASE_DEVICES_MAX)].to_vec();
+                let mut targets = targets.clone();
                 targets.sort_unstable();
                 targets
             }

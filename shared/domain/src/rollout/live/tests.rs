@@ -277,6 +277,27 @@ fn a_large_wave_names_as_many_targets_as_one_release_and_counts_all() {
     live.judge(&|_| None, Timestamp::UNIX_EPOCH);
     let progress = live.progress(&|_| None, 8);
     assert_eq!((progress.targets.len(), progress.unnamed), (5, 0), "the others are next");
+    let mut record = RolloutRecord::new(digest("v2"), FILE.to_owned());
+    let back = RolloutDecision {
+        verb: RolloutVerb::Rollback,
+        wave: None,
+        reason: None,
+        evidence: None,
+        result: None,
+        requested_by: None,
+        at: Timestamp::UNIX_EPOCH,
+    };
+    record.decide(back, &live.policy().approvals).unwrap();
+    live.set_record(Some(record));
+    (0..RELEASE_DEVICES_MAX).for_each(|at| live.set_refused(at, true));
+    for at in RELEASE_DEVICES_MAX..RELEASE_DEVICES_MAX + 5 {
+        live.set_answer(at, true, Timestamp::UNIX_EPOCH);
+        live.observe(at, None);
+    }
+    live.judge(&|_| None, Timestamp::UNIX_EPOCH);
+    let named = live.progress(&|_| None, 9).targets;
+    let last = live.key(RELEASE_DEVICES_MAX + 4).unwrap();
+    assert!(named.iter().any(|target| target.key == *last), "refused targets take nobody's place");
 }
 
 #[test]
