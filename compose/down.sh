@@ -13,7 +13,7 @@ attempts_max=20 pause=2
 export COMPOSE_PROFILES="${COMPOSE_PROFILES:+$COMPOSE_PROFILES,}observe"
 
 # Runs a command until it succeeds.
-again() {
+retry() {
     attempt=1
     until "$@"; do
         if [ "$attempt" -ge "$attempts_max" ]; then
@@ -28,7 +28,7 @@ again() {
 }
 
 # Removes a volume; true if there is none.
-removed() {
+remove_volume() {
     docker volume rm --force "$1" >/dev/null
 }
 
@@ -41,7 +41,7 @@ if [ -n "$containers" ]; then
     # shellcheck disable=SC2086
     volumes=$(docker inspect --format "$each" $containers | grep -E '^[0-9a-f]{64}$' | sort -u || true)
 fi
-again $compose "$@" down --volumes --remove-orphans
+retry $compose "$@" down --volumes --remove-orphans
 for volume in $volumes; do
-    again removed "$volume"
+    retry remove_volume "$volume"
 done

@@ -40,7 +40,7 @@ pub(crate) mod trust;
 use std::sync::Arc;
 
 use muster_contract::http_device::HttpClient;
-use muster_contract::limits::HEARTBEAT_LEASE_MS_MAX;
+use muster_contract::limits::{HEARTBEAT_LEASE_MS_MAX, POLL_LEASE_MS_MIN};
 use muster_contract::{DeviceKey, Timestamp};
 use muster_service::clock::Clock;
 
@@ -85,9 +85,9 @@ impl Caller {
         self.client.device.device.as_str()
     }
 
-    /// The lease of its polls, if it is not that of the hub. A longer one, of another release, is cut.
+    /// The lease of its polls, if it is not that of the hub, within the bounds of `muster enroll`.
     pub(crate) fn poll_lease_ms(&self) -> Option<u64> {
-        self.client.poll_lease_ms.map(|lease| lease.clamp(1, HEARTBEAT_LEASE_MS_MAX))
+        self.client.poll_lease_ms.map(|lease| lease.clamp(POLL_LEASE_MS_MIN, HEARTBEAT_LEASE_MS_MAX))
     }
 
     /// Whether the client speaks for other devices, or did.

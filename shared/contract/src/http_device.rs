@@ -127,7 +127,7 @@ pub struct HttpClient {
     /// on the versions of the client's manifests count the changes of several devices.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "children")]
     pub children: Option<BTreeSet<DeviceId>>,
-    /// The time for which its devices are fresh after a poll, in milliseconds, for a client that polls more rarely than the lease of
+    /// The time for which its devices are fresh after a request, in milliseconds, for a client that polls more rarely than the lease of
     /// the hub. Absent for that lease. A gateway of an older release ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_lease_ms: Option<u64>,

@@ -191,9 +191,17 @@ pub const HEARTBEAT_JITTER: f64 = 0.1;
 pub const LEASE: Duration = Duration::from_secs(90);
 /// Longest period of evidence, in milliseconds: for so long PRESENCE keeps the last heartbeat of a device.
 pub const EVIDENCE_LEASE_MS_MAX: u64 = 60 * 60 * 1000;
-/// Longest lease that a heartbeat may name, in milliseconds: that of a device that polls once in several hours. After the loss of
-/// PRESENCE's message a device is stale at the end of the hub's lease.
+/// Longest lease that a heartbeat may name, in milliseconds: that of a device that polls once in several hours. It is longer than
+/// PRESENCE keeps a heartbeat, so an ingest that takes over later knows nothing of it: the device is then stale at the end of the
+/// hub's lease.
 pub const HEARTBEAT_LEASE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// Shortest lease of a device that polls rarely, in milliseconds: just above that of the hub.
+pub const POLL_LEASE_MS_MIN: u64 = 91_000;
+const _: () = assert!(
+    LEASE.as_millis() < POLL_LEASE_MS_MIN as u128
+        && POLL_LEASE_MS_MIN < HEARTBEAT_LEASE_MS_MAX
+        && EVIDENCE_LEASE_MS_MAX <= HEARTBEAT_LEASE_MS_MAX
+);
 /// Pulses of one partition within a lease, at most.
 pub const PULSES_PER_LEASE: u64 = 3;
 /// How much longer than its lease LEDGER keeps a pulse: a pulse that stopped is still there until the rollup says so.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use muster_client::time::distance_seconds;
 use muster_contract::http_device::ClientIdentity;
-use muster_contract::limits::{HEARTBEAT_LEASE_MS_MAX, LEASE};
+use muster_contract::limits::{HEARTBEAT_LEASE_MS_MAX, POLL_LEASE_MS_MIN};
 use muster_contract::profile::parse_duration;
 use muster_contract::{DeviceId, DeviceKey, SiteId};
 use muster_identity::Role;
@@ -179,8 +179,9 @@ pub struct EnrollArgs {
     /// The same from a file, a name in each line; # begins a comment
     #[arg(long, value_name = "FILE", requires = "spiffe", conflicts_with = "children")]
     pub children_file: Option<PathBuf>,
-    /// With --spiffe, for a device that polls more rarely than the lease of muster-ingest: how long it is fresh after a poll, such as
-    /// 90m, more than 90s and up to 24h; none for the lease of muster-ingest. If absent, the certificate keeps what it had
+    /// With --spiffe, for a device that polls more rarely than the lease of muster-ingest: how long it is fresh after a request, such
+    /// as 90m, more than 90s and up to 24h; none for the lease of muster-ingest. If absent, the certificate keeps what it had. Limits
+    /// of deployments and deadlines of rollouts must be longer than the time between two polls
     #[arg(long, value_name = "DURATION", requires = "spiffe")]
     pub poll_lease: Option<PollLease>,
     /// The directory that `muster auth init` created
@@ -225,9 +226,6 @@ impl FromStr for Valid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PollLease(pub Option<u64>);
 
-/// Longest lease of polls: a heartbeat names it.
-const POLL_LEASE_MAX: Duration = Duration::from_millis(HEARTBEAT_LEASE_MS_MAX);
-
 impl FromStr for PollLease {
     type Err = &'static str;
 
@@ -235,8 +233,8 @@ impl FromStr for PollLease {
         if text == "none" {
             return Ok(Self(None));
         }
-        let lease = parse_duration(text).ok().filter(|lease| *lease > LEASE && *lease <= POLL_LEASE_MAX);
-        let lease = lease.and_then(|lease| u64::try_from(lease.as_millis()).ok());
+        let lease = parse_duration(text).ok().and_then(|lease| u64::try_from(lease.as_millis()).ok());
+        let lease = lease.filter(|lease| (POLL_LEASE_MS_MIN..=HEARTBEAT_LEASE_MS_MAX).contains(lease));
         lease
             .map(|lease| Self(Some(lease)))
             .ok_or("must be more than 90s and up to 24h, such as 90m, or none")

@@ -157,14 +157,14 @@ pub fn client(client: &HttpClient) -> String {
     if *revoked {
         let lease = poll_lease_ms.map_or_else(String::new, |lease| {
             let lease = span(lease / 1_000);
-            format!("; without one, its devices are shown as fresh until {lease} after its last poll")
+            format!("; its devices stay fresh until {lease} after its last request")
         });
         return format!("{spiffe_id} ({device}) is revoked; gateways refuse its next request{lease}\n");
     }
     let names = named(children.as_ref());
     let behind = if names.is_empty() { String::new() } else { format!(", and speaks for {names}") };
     let lease = poll_lease_ms.map_or_else(String::new, |lease| {
-        format!("; its devices are fresh for {} after each poll", span(lease / 1_000))
+        format!("; its devices are fresh for {} after each request", span(lease / 1_000))
     });
     format!("{spiffe_id} is accepted as {device}{behind}{lease}\n")
 }

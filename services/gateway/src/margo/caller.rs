@@ -53,12 +53,8 @@ impl Guard {
             || problems::not_authorized("this client is not accepted; `muster enroll --spiffe` accepts it");
         let identity = identity.ok_or_else(refuse)?;
         let client = self.devices.store.client(identity.as_str()).await?;
-        let client = client.filter(|client| client.spiffe_id == identity.as_str()).ok_or_else(refuse)?;
-        if client.revoked {
-            self.devices.end_leases(&client).await;
-            return Err(refuse());
-        }
-        Ok(Caller { client: Arc::new(client) })
+        let client = client.filter(|client| !client.revoked && client.spiffe_id == identity.as_str());
+        Ok(Caller { client: Arc::new(client.ok_or_else(refuse)?) })
     }
 
     fn count(&self, status: StatusCode) {

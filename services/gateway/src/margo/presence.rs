@@ -23,22 +23,19 @@ impl Presence {
         Self { period, sent: Mutex::default() }
     }
 
-    /// Whether a heartbeat is due; if so, it counts as sent.
+    /// Whether a heartbeat is due.
     pub(super) fn is_due(&self, key: &DeviceKey, now: Instant) -> bool {
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.get(key).is_none_or(|at| now >= *at + self.period)
+    }
+
+    /// Records that a heartbeat was sent.
+    pub(super) fn sent(&self, key: &DeviceKey, now: Instant) {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        if sent.get(key).is_some_and(|at| now < *at + self.period) {
-            return false;
-        }
         if sent.len() >= REMEMBERED_MAX {
             sent.retain(|_, at| now < *at + self.period);
         }
         sent.insert(key.clone(), now);
-        true
-    }
-
-    /// Makes the next heartbeat of a device due: the last one was not stored.
-    pub(super) fn forget(&self, key: &DeviceKey) {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }
 
@@ -50,10 +47,10 @@ mod tests {
     async fn a_device_has_one_heartbeat_in_a_period() {
         let (presence, now) = (Presence::every(Duration::from_secs(30)), Instant::now());
         let [one, other]: [DeviceKey; 2] = ["a/b", "a/c"].map(|key| key.parse().unwrap());
-        assert!(presence.is_due(&one, now) && presence.is_due(&other, now));
+        assert!(presence.is_due(&one, now) && presence.is_due(&one, now), "one that was not sent stays due");
+        presence.sent(&one, now);
+        assert!(presence.is_due(&other, now));
         assert!(!presence.is_due(&one, now + Duration::from_secs(29)));
         assert!(presence.is_due(&one, now + Duration::from_secs(30)));
-        presence.forget(&one);
-        assert!(presence.is_due(&one, now + Duration::from_secs(31)), "it was not stored");
     }
 }

@@ -144,7 +144,7 @@ async fn post_status(
     };
     let report = |numbered: &_| Ok(status.report(numbered));
     let delivered = devices.deliver(&key, sent, desired.as_ref(), report).await?;
-    devices.beat_after_status(&caller, &key, sent.unreachable == Some(true)).await?;
+    devices.beat_after_status(&caller, &key, &sent).await?;
     Ok(done(delivered))
 }
 

@@ -212,6 +212,8 @@ impl Feed {
         self.write(|state| {
             (state.views, state.until, state.is_loaded) = (present.views, present.until, true);
         });
+        // Views may have changed since the bucket was read before.
+        self.followed.wake_all();
         loop {
             let entries = watch.next_batch(BATCH).await?;
             self.write(|state| entries.iter().for_each(|entry| state.apply_entry(entry)));
@@ -224,7 +226,7 @@ impl Feed {
         read(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the state. What makes views stale or ends that wakes everyone: the views that are read first end it.
+    /// Changes the state. Wakes every stream if the views became stale or current again; the first load does that too.
     fn write(&self, write: impl FnOnce(&mut State)) {
         let was_stale = self.staleness().is_some();
         write(&mut self.state.write().unwrap_or_else(PoisonError::into_inner));

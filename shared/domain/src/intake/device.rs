@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use muster_contract::desired::{DesiredDeployment, DesiredState};
-use muster_contract::limits::EPOCH_BELIEVED_MAX;
+use muster_contract::limits::{EPOCH_BELIEVED_MAX, EVIDENCE_LEASE_MS_MAX};
 use muster_contract::presence::Heartbeat;
 use muster_contract::{DeviceKey, Epoch, Generation, Timestamp};
 
@@ -160,6 +160,12 @@ impl DeviceIntake {
     pub(super) fn rewind(&mut self) {
         self.unconfirmed = None;
         self.in_flight = 0;
+    }
+
+    /// Forgets what PRESENCE may have forgotten too: another process may have read a heartbeat that ends a long lease, and PRESENCE
+    /// no longer has it. A lease that still holds is read there again.
+    pub(super) fn forget_long_lease(&mut self) {
+        self.contact.lease_ms.take_if(|lease| *lease > EVIDENCE_LEASE_MS_MAX);
     }
 
     /// Applies a change that was read from LEDGER.

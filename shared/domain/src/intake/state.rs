@@ -281,6 +281,7 @@ impl IntakeState {
     /// Forgets everything in flight, whose outcome is unknown, every unsettled message and every decision that was not taken.
     /// Receipts in flight are owed again.
     pub fn rewind(&mut self) {
+        self.devices.iter_mut().for_each(DeviceIntake::forget_long_lease);
         self.unpublished.clear();
         self.unsettled.clear();
         self.discard_batches();

@@ -407,7 +407,7 @@ impl LiveRollout {
         let mut state = self.state.clone();
         let mut unnamed = 0;
         if let Step::Release { targets, .. } | Step::RollBack { targets } = &mut state.step {
-            // Those that would be refused come last, so that they do not take the places of others for ever.
+            // Those that would be refused come last: others must not wait for them.
             targets.sort_by_key(|at| self.rows[*at].is_refused);
             unnamed = targets.len().saturating_sub(RELEASE_DEVICES_MAX);
             targets.truncate(RELEASE_DEVICES_MAX);

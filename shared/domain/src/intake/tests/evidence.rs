@@ -60,3 +60,27 @@ fn evidence_grows_old_also_while_the_hub_hears_nothing() {
     hub.pass(1);
     assert_eq!(hub.states(), [Liveness::Fresh, Liveness::Stale]);
 }
+
+#[test]
+fn a_long_lease_is_forgotten_with_the_session_unless_presence_has_it() {
+    use Liveness::{Fresh, Stale};
+    const HOURS: i64 = 3;
+    for is_in_presence in [true, false] {
+        let mut hub = Hub::new();
+        vouch(&mut hub, 0, HOURS as u64 * 3_600);
+        let stored_at = hub.now;
+        hub.pass(60);
+        // Another process has the partition meanwhile, and may have read a heartbeat that ends the lease.
+        hub.intake.rewind();
+        if is_in_presence {
+            let beat = json!({
+                "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": 1, "head": 0, "generation": 0,
+                "leaseMs": HOURS * 3_600_000,
+            });
+            hub.intake.apply_heartbeat(&press(), &serde_json::from_value(beat).unwrap(), stored_at, hub.now);
+        }
+        hub.pass(600);
+        let states = if is_in_presence { vec![Fresh] } else { vec![Fresh, Stale] };
+        assert_eq!(hub.states(), states, "in PRESENCE: {is_in_presence}");
+    }
+}
