@@ -168,6 +168,12 @@ impl DeploymentRecord {
         is_changed
     }
 
+    /// Sets that a component was killed, because it did not end in time. Another change of a component clears it.
+    pub(crate) fn set_killed(&mut self, name: &ComponentName, limit: Duration) {
+        let before = self.state_reason().map_or_else(String::new, |reason| format!("{reason}; "));
+        self.reason = Some(format!("{before}component {name} did not end within {limit:?} and was killed"));
+    }
+
     /// Sets components that were being installed or are installed to pending, with a reason, except completed jobs;
     /// false if there were none.
     pub fn interrupt(&mut self, reason: &str) -> bool {

@@ -132,6 +132,22 @@ pub struct Running {
     pub digest_prefix: String,
 }
 
+/// How a unit has ended that was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// Within its time, or nothing ran. Also if the runtime does not know.
+    InTime,
+    /// It was killed after its time.
+    Killed,
+}
+
+impl Stopped {
+    /// Killed if `is_killed`.
+    pub(crate) const fn killed_if(is_killed: bool) -> Self {
+        if is_killed { Self::Killed } else { Self::InTime }
+    }
+}
+
 /// The outcome of a start without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Started {
@@ -199,7 +215,7 @@ pub trait Runtime: Send + Sync + 'static {
         &'a self,
         name: &'a UnitName,
         timeout: std::time::Duration,
-    ) -> BoxFuture<'a, Result<(), StatusError>>;
+    ) -> BoxFuture<'a, Result<Stopped, StatusError>>;
 
     /// Stops it like [`Runtime::stop`] for good: data kept for another version of it may be removed too. The compose
     /// runtime removes its named volumes and files. The process runtime keeps its `work/` and `logs/`, which are the
@@ -211,7 +227,7 @@ pub trait Runtime: Send + Sync + 'static {
         &'a self,
         name: &'a UnitName,
         timeout: std::time::Duration,
-    ) -> BoxFuture<'a, Result<(), StatusError>> {
+    ) -> BoxFuture<'a, Result<Stopped, StatusError>> {
         self.stop(name, timeout)
     }
 

@@ -7,7 +7,7 @@ mod runtime_kit;
 use std::fs;
 use std::time::Duration;
 
-use muster_agent::runtime::{Runtime, Started, code};
+use muster_agent::runtime::{Runtime, Started, Stopped, code};
 use runtime_kit::{DEADLINE, Device, beside, job, lives, own_zombies, script, shell, unit, until};
 use serde_json::json;
 use tokio::net::TcpSocket;
@@ -180,7 +180,7 @@ async fn a_stop_asks_first() {
     let web =
         script("web", "trap 'echo asked >> trace; exit 0' TERM; touch ready; while :; do sleep 0.02; done");
     device.start(&web).await;
-    device.stop(&web.name(), DEADLINE).await;
+    assert_eq!(device.stop(&web.name(), DEADLINE).await, Stopped::InTime);
     assert_eq!(device.lines(&web, "trace"), ["asked"]);
     assert_eq!(device.pids(), [0; 0]);
     assert_eq!(device.exit_told(), None, "an end that was asked for is no exit");
@@ -192,7 +192,7 @@ async fn a_stop_kills_what_does_not_listen() {
     let web = script("web", "trap '' TERM; touch ready; while :; do sleep 0.02; done");
     device.start(&web).await;
     let begun = Instant::now();
-    device.stop(&web.name(), Duration::from_millis(200)).await;
+    assert_eq!(device.stop(&web.name(), Duration::from_millis(200)).await, Stopped::Killed);
     assert!(begun.elapsed() >= Duration::from_millis(200), "it had its time");
     assert_eq!(device.pids(), [0; 0]);
     assert_eq!(device.exit_told(), None);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use muster_agent::package::{PackageSettings, PackageStore};
 use muster_agent::runtime::simulated::SimulatedRuntime;
-use muster_agent::runtime::{Exit, Running, Runtime, Started, Unit, code};
+use muster_agent::runtime::{Exit, Running, Runtime, Started, Stopped, Unit, code};
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{Component, ProfileType};
@@ -101,13 +101,14 @@ async fn starts_and_stops_take_their_time() {
     assert_eq!(device.start(&web).await, ready_after(0));
     for (timeout, lasting) in [(HOUR, 3), (HOUR, 0)] {
         let begun = Instant::now();
-        assert_eq!(device.runtime.stop(&web.name(), timeout).await, Ok(()));
+        assert_eq!(device.runtime.stop(&web.name(), timeout).await, Ok(Stopped::InTime));
         assert_eq!(begun.elapsed().as_secs(), lasting);
     }
     assert_eq!(device.inventory().await, []);
     device.start(&web).await.0.unwrap();
     let begun = Instant::now();
-    device.runtime.stop(&web.name(), Duration::from_secs(1)).await.unwrap();
+    let stopped = device.runtime.stop(&web.name(), Duration::from_secs(1)).await;
+    assert_eq!(stopped, Ok(Stopped::Killed));
     assert_eq!(begun.elapsed().as_secs(), 1, "then it is killed");
 }
 

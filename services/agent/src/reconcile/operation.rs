@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::runtime::{Running, Runtime, Started, Unit, UnitName, code};
+use crate::runtime::{Running, Runtime, Started, Stopped, Unit, UnitName, code};
 
 /// Time beyond its limit after which a call to the runtime is given up: more than the runtime needs to remove what it had
 /// begun.
@@ -42,6 +42,8 @@ pub(super) struct OperationProgress {
 pub(super) enum OperationEvent {
     /// A component has changed its state.
     Component(ComponentName, State, Option<StatusError>),
+    /// A component was stopped. Without an end in time it was killed after so long.
+    Stopped(ComponentName, State, Option<Duration>),
     /// Why the start of a component takes its time; none if it is not known any more.
     Progress(ComponentName, Option<String>),
     /// The operation failed for the deployment as a whole.
@@ -123,11 +125,8 @@ impl Operation {
             if self.cancel.is_cancelled() {
                 return;
             }
-            let (state, error) = match self.remove_component(component).await {
-                Ok(()) => (State::Removed, None),
-                Err(error) => (State::Failed, Some(error)),
-            };
-            self.report(OperationEvent::Component(component.clone(), state, error)).await;
+            let removed = self.remove_component(component).await;
+            self.report_stopped(component, State::Removed, removed).await;
         }
     }
 
@@ -148,11 +147,8 @@ impl Operation {
             if self.cancel.is_cancelled() {
                 return;
             }
-            let (state, error) = match self.stop(component).await {
-                Ok(()) => (State::Pending, None),
-                Err(error) => (State::Failed, Some(error)),
-            };
-            self.report(OperationEvent::Component(component.clone(), state, error)).await;
+            let stopped = self.stop(component).await;
+            self.report_stopped(component, State::Pending, stopped).await;
         }
     }
 
@@ -221,16 +217,39 @@ impl Operation {
         }
     }
 
-    async fn stop(&self, component: &ComponentName) -> Result<(), StatusError> {
+    /// Reports that a component was stopped, and is in a state now, or why it could not be stopped.
+    async fn report_stopped(
+        &self,
+        component: &ComponentName,
+        state: State,
+        stopped: Result<Stopped, StatusError>,
+    ) {
+        let component = component.clone();
+        self.report(match stopped {
+            Ok(Stopped::InTime) => OperationEvent::Stopped(component, state, None),
+            Ok(Stopped::Killed) => {
+                let limit = self.stop_timeout(&component);
+                OperationEvent::Stopped(component, state, Some(limit))
+            }
+            Err(error) => OperationEvent::Component(component, State::Failed, Some(error)),
+        })
+        .await;
+    }
+
+    fn stop_timeout(&self, component: &ComponentName) -> Duration {
+        self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT)
+    }
+
+    async fn stop(&self, component: &ComponentName) -> Result<Stopped, StatusError> {
         let name = UnitName { deployment: self.deployment.clone(), component: component.clone() };
-        let limit = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
+        let limit = self.stop_timeout(component);
         limited(limit, self.runtime.stop(&name, limit), code::STOP_FAILED, component.as_str()).await
     }
 
     /// Stops a component for good.
-    async fn remove_component(&self, component: &ComponentName) -> Result<(), StatusError> {
+    async fn remove_component(&self, component: &ComponentName) -> Result<Stopped, StatusError> {
         let name = UnitName { deployment: self.deployment.clone(), component: component.clone() };
-        let limit = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
+        let limit = self.stop_timeout(component);
         limited(limit, self.runtime.remove(&name, limit), code::STOP_FAILED, component.as_str()).await
     }
 

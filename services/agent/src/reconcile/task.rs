@@ -200,6 +200,13 @@ impl DeploymentTask {
             OperationEvent::Progress(component, reason) => {
                 return self.record.set_progress(&component, reason.as_deref());
             }
+            OperationEvent::Stopped(component, state, killed_after) => {
+                let is_changed = self.set(&component, state, None, at);
+                if let Some(limit) = killed_after.filter(|_| is_changed) {
+                    self.record.set_killed(&component, limit);
+                }
+                return is_changed;
+            }
             OperationEvent::Component(component, state, error) => (component, state, error),
         };
         match state {

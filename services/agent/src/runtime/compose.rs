@@ -39,7 +39,7 @@ use self::engine::{Container, Engine};
 use self::project::ProjectPaths;
 use self::tool::ComposeTool;
 use self::watch::ReadyUnit;
-use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
+use super::{Exit, Running, Runtime, Started, Stopped, Unit, UnitName, code};
 use crate::package::PackageStore;
 
 /// The runtime of profile type `compose`. Dropping it ends its watch and leaves its containers running.
@@ -104,11 +104,19 @@ impl Runtime for ComposeRuntime {
         Box::pin(Arc::clone(&self.inner).start_unit(unit, cancel))
     }
 
-    fn stop<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
+    fn stop<'a>(
+        &'a self,
+        name: &'a UnitName,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Stopped, StatusError>> {
         Box::pin(self.end_unit(name, timeout, RemovalScope::Containers))
     }
 
-    fn remove<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
+    fn remove<'a>(
+        &'a self,
+        name: &'a UnitName,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Stopped, StatusError>> {
         Box::pin(self.end_unit(name, timeout, RemovalScope::Everything))
     }
 
@@ -147,7 +155,7 @@ impl ComposeRuntime {
         name: &UnitName,
         timeout: Duration,
         clearing: RemovalScope,
-    ) -> Result<(), StatusError> {
+    ) -> Result<Stopped, StatusError> {
         let failed =
             |error: RemoveError| StatusError::new(code::STOP_FAILED, name.component.as_str(), chain(&error));
         self.inner.stop_unit(name, timeout, clearing).await.map_err(failed)
@@ -161,10 +169,10 @@ impl Inner {
         name: &UnitName,
         timeout: Duration,
         clearing: RemovalScope,
-    ) -> Result<(), RemoveError> {
+    ) -> Result<Stopped, RemoveError> {
         // Removed from the table first: an intended end is not sent as an exit.
         self.table().remove(name);
-        self.engine.end(name, timeout).await?;
+        let stopped = self.engine.end(name, timeout).await?;
         if clearing == RemovalScope::Everything {
             self.engine.remove_volumes(name).await?;
             let path = self.paths.home(name);
@@ -176,7 +184,7 @@ impl Inner {
             }
         }
         match self.engine.containers_of(name).await?.len() {
-            0 => Ok(()),
+            0 => Ok(stopped),
             left => Err(RemoveError::Left(left)),
         }
     }

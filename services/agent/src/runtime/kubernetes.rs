@@ -53,7 +53,7 @@ use self::kubeconfig::ClusterAccess;
 pub(crate) use self::kubeconfig::KubeconfigError;
 use self::observation::WatchPool;
 use self::ready::WatchedUnit;
-use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
+use super::{Exit, Running, Runtime, Started, Stopped, Unit, UnitName, code};
 use crate::package::PackageStore;
 
 /// The folder of the runtime's files below the data directory.
@@ -122,11 +122,15 @@ impl Runtime for KubernetesRuntime {
     }
 
     /// Removes the unit: its objects run as long as they exist.
-    fn stop<'a>(&'a self, name: &'a UnitName, _timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
+    fn stop<'a>(
+        &'a self,
+        name: &'a UnitName,
+        _timeout: Duration,
+    ) -> BoxFuture<'a, Result<Stopped, StatusError>> {
         let failed = |error: remove::KubernetesRemoveError| {
             StatusError::new(code::STOP_FAILED, name.component.as_str(), chain(&error))
         };
-        Box::pin(async move { self.inner.remove_unit(name).await.map_err(failed) })
+        Box::pin(async move { self.inner.remove_unit(name).await.map(|()| Stopped::InTime).map_err(failed) })
     }
 
     fn inventory(&self) -> BoxFuture<'_, Result<Vec<Running>, StatusError>> {

@@ -47,7 +47,7 @@ use self::paths::UnitPaths;
 use self::process_table::{ProcessTable, ProcessTableError};
 use self::terminate::{KILL_WAIT_MAX, TerminateError, terminate};
 use self::watch::{WatchContext, WatchedUnit, watch};
-use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
+use super::{Exit, Running, Runtime, Started, Stopped, Unit, UnitName, code};
 
 /// The runtime of profile type `process`. Dropping it ends its watches and leaves its units running.
 #[derive(Debug)]
@@ -83,7 +83,11 @@ impl Runtime for ProcessRuntime {
         Box::pin(self.start_unit(unit, cancel))
     }
 
-    fn stop<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
+    fn stop<'a>(
+        &'a self,
+        name: &'a UnitName,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Stopped, StatusError>> {
         let failed = |error| StatusError::new(code::STOP_FAILED, name.component.as_str(), chain(&error));
         Box::pin(async move { self.stop_unit(name, timeout).await.map_err(failed) })
     }
@@ -104,20 +108,21 @@ impl ProcessRuntime {
     }
 
     /// Stops a unit and removes its state file. It is no error if nothing runs.
-    async fn stop_unit(&self, name: &UnitName, timeout: Duration) -> Result<(), StopError> {
+    async fn stop_unit(&self, name: &UnitName, timeout: Duration) -> Result<Stopped, StopError> {
         let watched = self.entry(name);
         if let Some(watched) = &watched {
             watched.set_stopping();
         }
         let known = watched.as_ref().and_then(|watched| watched.known());
-        terminate(&self.paths, name, known, timeout).await.map_err(StopError::Clear)?;
+        let stopped = terminate(&self.paths, name, known, timeout).await.map_err(StopError::Clear)?;
         if let Some(watched) = watched {
             // The watch must reap the process and finish before another unit may have this name.
             let ended = tokio::time::timeout(KILL_WAIT_MAX, watched.ended());
             ended.await.map_err(|_| StopError::Unnoticed)?;
             self.table().remove(name);
         }
-        state_file::remove(&self.paths, name).map_err(StopError::Forget)
+        state_file::remove(&self.paths, name).map_err(StopError::Forget)?;
+        Ok(stopped)
     }
 
     async fn list_units(&self) -> Result<Vec<Running>, ProcessTableError> {

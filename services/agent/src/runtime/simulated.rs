@@ -28,7 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::device::{SimulatedDevice, StartProgress};
 use self::state_file::{UnitState, UnitsFileError};
-use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
+use super::{Exit, Running, Runtime, Started, Stopped, Unit, UnitName, code};
 use crate::package::{PackageError, PackageSource, PackageStore};
 
 /// The folder of packages below the data directory.
@@ -96,19 +96,27 @@ impl Runtime for SimulatedRuntime {
         })
     }
 
-    fn stop<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
+    fn stop<'a>(
+        &'a self,
+        name: &'a UnitName,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Stopped, StatusError>> {
         let failed = |error| StatusError::new(code::STOP_FAILED, name.component.as_str(), chain(&error));
         Box::pin(async move { self.stop_unit(name, timeout).await.map_err(failed) })
     }
 
-    fn remove<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
+    fn remove<'a>(
+        &'a self,
+        name: &'a UnitName,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Stopped, StatusError>> {
         Box::pin(async move {
-            self.stop(name, timeout).await?;
+            let stopped = self.stop(name, timeout).await?;
             match std::fs::remove_dir_all(self.home(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     Err(StatusError::new(code::STOP_FAILED, name.component.as_str(), error.to_string()))
                 }
-                _ => Ok(()),
+                _ => Ok(stopped),
             }
         })
     }
@@ -213,18 +221,20 @@ impl SimulatedRuntime {
         crashes.insert(name, AbortOnDropHandle::new(crash));
     }
 
-    async fn stop_unit(&self, name: &UnitName, timeout: Duration) -> Result<(), UnitsFileError> {
+    async fn stop_unit(&self, name: &UnitName, timeout: Duration) -> Result<Stopped, UnitsFileError> {
         self.crashes().remove(name);
         let is_down = |units: &state_file::SimulatedUnits| {
             units.get(name).is_none_or(|record| record.state == UnitState::Down)
         };
         // The count of failed starts is kept until one has succeeded, as the script says.
         if self.device.with(|units, _| Ok(is_down(units)))? {
-            return Ok(());
+            return Ok(Stopped::InTime);
         }
         let record = self.device.set_state(name, UnitState::Stopping)?;
-        sleep(record.map_or(Duration::ZERO, |record| record.stop_delay).min(timeout)).await;
-        self.device.with(|units, _| units.write_unit(name, None))
+        let delay = record.map_or(Duration::ZERO, |record| record.stop_delay);
+        sleep(delay.min(timeout)).await;
+        self.device.with(|units, _| units.write_unit(name, None))?;
+        Ok(Stopped::killed_if(delay > timeout))
     }
 
     /// Entries are always whole, so a panic of another thread leaves none incomplete.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use muster_agent::runtime::process::ProcessRuntime;
-use muster_agent::runtime::{Exit, Running, Runtime, Started, Unit, UnitName};
+use muster_agent::runtime::{Exit, Running, Runtime, Started, Stopped, Unit, UnitName};
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{Component, ProfileType};
 use muster_contract::profile::Workload;
@@ -59,10 +59,10 @@ impl Device {
         tokio::time::timeout(DEADLINE, self.runtime.start(unit, &never)).await.expect("a start that ends")
     }
 
-    /// Stops a unit.
-    pub(crate) async fn stop(&self, name: &UnitName, timeout: Duration) {
+    /// Stops a unit; how it ended.
+    pub(crate) async fn stop(&self, name: &UnitName, timeout: Duration) -> Stopped {
         let stopped = tokio::time::timeout(DEADLINE, self.runtime.stop(name, timeout)).await;
-        assert_eq!(stopped.expect("a stop that ends"), Ok(()));
+        stopped.expect("a stop that ends").unwrap()
     }
 
     /// The running units that the runtime lists.

@@ -65,6 +65,9 @@ pub struct PlanSummary {
     pub runtime: BTreeMap<RuntimeState, u64>,
     /// Operations by type and state, as far as instances keep them.
     pub operations: Vec<OperationCounts>,
+    /// The same of instances that are deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<OperationCounts>,
     /// Instances of each revision.
     pub revisions: BTreeMap<String, u64>,
 }

@@ -8,7 +8,10 @@ use muster_contract::RequestedBy;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::ProfileType;
 use muster_contract::limits::REQUEST_ID_KEPT;
-use muster_contract::plans::{Capability, Cluster, Instance, Node, Plan, PlanState, Resources};
+use muster_contract::plans::{
+    Capability, Cluster, Instance, InstanceState, Node, OperationState, OperationType, Plan, PlanState,
+    Resources,
+};
 use muster_contract::subjects::PlansSubject;
 use muster_contract::{CapabilityName, ClusterName, DeviceKey, InstanceName, PlanName, Timestamp};
 
@@ -25,6 +28,8 @@ pub struct PlansState {
     pub(super) plans: BTreeMap<PlanName, Plan>,
     /// Instances that are not deleted, by plan.
     pub(super) instances: BTreeMap<PlanName, BTreeMap<InstanceName, Instance>>,
+    /// Instances that are deleted, by plan.
+    removed: BTreeMap<PlanName, BTreeMap<InstanceName, RemovedInstance>>,
     pub(super) nodes: BTreeMap<DeviceKey, Node>,
     pub(super) clusters: BTreeMap<ClusterName, Cluster>,
     pub(super) capabilities: BTreeMap<CapabilityName, Capability>,
@@ -51,6 +56,13 @@ pub(super) struct RepeatedRequest {
     /// Digest of the request.
     pub(super) digest: Option<Digest>,
     at: Timestamp,
+}
+
+/// What is kept of a deleted instance.
+#[derive(Debug, Clone)]
+struct RemovedInstance {
+    created_at: Timestamp,
+    operations: Box<[(OperationType, OperationState)]>,
 }
 
 impl RepeatedRequest {
@@ -147,8 +159,9 @@ impl PlansState {
         instance: Option<Instance>,
     ) -> Option<Instance> {
         self.dirty.insert(plan.clone());
-        let live =
-            instance.filter(|instance| instance.state != muster_contract::plans::InstanceState::Deleted);
+        let is_deleted = instance.as_ref().is_some_and(|instance| instance.state == InstanceState::Deleted);
+        let (live, deleted) = if is_deleted { (None, instance) } else { (instance, None) };
+        self.replace_removed(plan, name, deleted.as_ref());
         let nodes = |instance: &Option<Instance>| -> Vec<DeviceKey> {
             let placements = instance.iter().flat_map(|instance| &instance.placements);
             placements.map(|placement| placement.node.clone()).collect()
@@ -164,6 +177,29 @@ impl PlansState {
             self.replace_placements(plan, name, &old, &new);
         }
         before
+    }
+
+    /// Keeps the operations of a deleted instance; `None` if the instance is not deleted.
+    fn replace_removed(&mut self, plan: &PlanName, name: &InstanceName, deleted: Option<&Instance>) {
+        let kept = deleted.map(|Instance { created_at, operations, .. }| RemovedInstance {
+            created_at: *created_at,
+            operations: operations.iter().map(|one| (one.operation_type, one.state)).collect(),
+        });
+        let of_plan = self.removed.entry(plan.clone()).or_default();
+        swap(of_plan, name, kept);
+        if of_plan.is_empty() {
+            self.removed.remove(plan);
+        }
+    }
+
+    /// The operations of the deleted instances of a plan. Those of an earlier plan of its name are not among them.
+    pub(super) fn removed_operations(
+        &self,
+        plan: &Plan,
+    ) -> impl Iterator<Item = (OperationType, OperationState)> {
+        let removed = self.removed.get(&plan.spec.name).into_iter().flat_map(BTreeMap::values);
+        let created_at = plan.created_at;
+        removed.filter(move |one| one.created_at >= created_at).flat_map(|one| one.operations.iter().copied())
     }
 
     fn replace_placements(

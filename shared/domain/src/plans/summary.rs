@@ -17,20 +17,17 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
     /// Counts of a plan.
     pub(super) fn summary(&self, plan: &Plan) -> PlanSummary {
         let mut summary = PlanSummary::default();
-        let mut operations: BTreeMap<OperationType, OperationCounts> = BTreeMap::new();
+        let mut operations = Vec::new();
         for instance in self.state.instances_of(&plan.spec.name) {
             summary.instances += 1;
             *summary.revisions.entry(instance.revision.to_string()).or_insert(0) += 1;
             for status in self.placements(instance) {
                 *summary.runtime.entry(status.state).or_insert(0) += 1;
             }
-            for operation in &instance.operations {
-                let empty = || empty_counts(operation.operation_type);
-                count(operations.entry(operation.operation_type).or_insert_with(empty), operation.state);
-            }
+            operations.extend(instance.operations.iter().map(|one| (one.operation_type, one.state)));
         }
-        let listed = OperationType::ALL.into_iter().filter_map(|one| operations.remove(&one));
-        summary.operations = listed.collect();
+        summary.operations = counted(operations);
+        summary.removed = counted(self.state.removed_operations(plan));
         summary
     }
 
@@ -120,6 +117,15 @@ fn waiting(placement: &Placement, evidence: &PlacementEvidence, is_stopped: bool
             (RuntimeState::Terminating, format!("node {node} has not confirmed that it stopped it"))
         }
     }
+}
+
+/// The counts of operations, by type.
+fn counted(operations: impl IntoIterator<Item = (OperationType, OperationState)>) -> Vec<OperationCounts> {
+    let mut counts: BTreeMap<OperationType, OperationCounts> = BTreeMap::new();
+    for (operation_type, state) in operations {
+        count(counts.entry(operation_type).or_insert_with(|| empty_counts(operation_type)), state);
+    }
+    OperationType::ALL.into_iter().filter_map(|one| counts.remove(&one)).collect()
 }
 
 const fn empty_counts(operation_type: OperationType) -> OperationCounts {

@@ -141,3 +141,20 @@ async fn a_restart_replaces_every_component_once_also_if_the_agent_is_killed() {
     trial.nothing_for(Duration::from_secs(3_600)).await;
     assert!(trial.runtime.calls().is_empty(), "the same counter restarts nothing");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_component_that_had_to_be_killed_is_reported_as_such() {
+    let mut trial = Trial::new();
+    let reason = |trial: &Trial| trial.told.last().unwrap().status.reason.clone().unwrap_or_default();
+    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
+    trial.until("web@1 installed: ui=installed").await;
+    trial.runtime.stop_when_killed("web/ui");
+    trial.desire(document(2, vec![stopped("web", 2, &["ui"])]));
+    trial.until("web@2 pending: ui=pending").await;
+    assert_eq!(reason(&trial), "stopped on request; component ui did not end within 10s and was killed");
+    trial.desire(document(3, vec![deployment("web", 3, &["ui"])]));
+    trial.until("web@3 installed: ui=installed").await;
+    trial.desire(document(4, vec![]));
+    trial.until("web@4 removed: ui=removed").await;
+    assert_eq!(reason(&trial), "component ui did not end within 10s and was killed");
+}

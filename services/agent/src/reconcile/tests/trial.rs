@@ -8,7 +8,7 @@ use muster_contract::desired::ProfileType;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::runtime::{Running, Started, Unit};
+use crate::runtime::{Running, Started, Stopped, Unit};
 
 /// Longest wait of a test, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -160,7 +160,11 @@ impl Runtime for ScriptedRuntime {
         })
     }
 
-    fn stop<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
+    fn stop<'a>(
+        &'a self,
+        name: &'a UnitName,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Stopped, StatusError>> {
         Box::pin(async move {
             let here = label(name);
             self.world().calls.push(format!("stop {here}"));
@@ -175,7 +179,7 @@ impl Runtime for ScriptedRuntime {
                 return Err(StatusError::new(code::STOP_FAILED, name.component.as_str(), "it holds on"));
             }
             world.running.remove(&here);
-            Ok(())
+            Ok(Stopped::killed_if(matches!(stops, Some(Stops::WhenKilled))))
         })
     }
 

@@ -2,13 +2,13 @@
 //! It knows labels and states; [`super::unit_state`] interprets them for a unit.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_contract::DeviceKey;
 use serde::Deserialize;
 
 use super::command::{CommandError, Run};
-use crate::runtime::UnitName;
+use crate::runtime::{Stopped, UnitName};
 
 /// Label with the device, as SITE/DEVICE.
 pub(super) const DEVICE_LABEL: &str = "io.muster.device";
@@ -157,20 +157,25 @@ impl Engine {
     }
 
     /// Stops a unit's containers, then removes them and its networks.
-    pub(super) async fn end(&self, name: &UnitName, timeout: Duration) -> Result<(), CommandError> {
+    pub(super) async fn end(&self, name: &UnitName, timeout: Duration) -> Result<Stopped, CommandError> {
         let ids = self.ids(Some(name)).await?;
+        let mut stopped = Stopped::InTime;
         if !ids.is_empty() {
             let seconds = timeout.as_secs().max(u64::from(timeout.subsec_nanos() > 0)).to_string();
             let stop = docker(["stop", "-t", &seconds].into_iter().chain(ids.iter().map(String::as_str)));
+            let asked_at = Instant::now();
             // A container that cannot be stopped is killed by its removal, which reports its own failure.
             if let Err(error) = stop.stdout(None, timeout + STOP_SLACK).await {
                 tracing::warn!(error = %error, deployment.id = %name.deployment, "the engine did not stop every container");
             }
+            // The engine answers before the end of the time unless it has to kill.
+            stopped = Stopped::killed_if(asked_at.elapsed() >= timeout);
             let rm = ["rm", "--force", "--volumes"].into_iter().chain(ids.iter().map(String::as_str));
             let removed = docker(rm).stdout(None, ANSWER_LIMIT + STOP_SLACK).await;
             check_removed(removed, "container", self.ids(Some(name)).await?.len())?;
         }
-        self.remove_all("network", name).await
+        self.remove_all("network", name).await?;
+        Ok(stopped)
     }
 
     /// Removes a unit's named volumes.

@@ -15,7 +15,7 @@ use super::env_tag::EnvTag;
 use super::paths::UnitPaths;
 use super::process_id::ProcessId;
 use super::process_table::{ProcessTable, ProcessTableError};
-use crate::runtime::UnitName;
+use crate::runtime::{Stopped, UnitName};
 
 /// Longest time for a killed process to disappear.
 pub(super) const KILL_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -46,19 +46,20 @@ pub(super) enum TerminateError {
     },
 }
 
-/// Terminates every process of a unit. `known` is its main process, if the agent knows it. It is no error if none runs.
+/// Terminates every process of a unit, and returns whether some had to be killed. `known` is its main process, if the agent knows it.
+/// It is no error if none runs.
 pub(super) async fn terminate(
     paths: &Arc<UnitPaths>,
     name: &UnitName,
     known: Option<(ProcessId, EnvTag)>,
     timeout: Duration,
-) -> Result<(), TerminateError> {
+) -> Result<Stopped, TerminateError> {
     let groups = known.iter().map(|(main, _)| main.pid).collect();
     let mut termination = Termination { paths, name, known: known.into_iter().collect(), groups };
     let found = termination.list().await?;
     termination.signal(&found, Signal::TERM);
     if found.is_empty() || termination.wait(timeout, None).await?.is_empty() {
-        return Ok(());
+        return Ok(Stopped::InTime);
     }
     tracing::warn!(
         deployment.id = %name.deployment, component.name = %name.component,
@@ -66,7 +67,7 @@ pub(super) async fn terminate(
     );
     let left = termination.wait(KILL_WAIT_MAX, Some(Signal::KILL)).await?;
     if left.is_empty() {
-        Ok(())
+        Ok(Stopped::Killed)
     } else {
         Err(TerminateError::Stuck { pids: left.iter().map(|it| it.pid).collect() })
     }

@@ -22,7 +22,10 @@ pub fn show(detail: &PlanInDetail, frame: Frame) -> String {
     text += &section("Deployments", &revisions(plan, frame));
     text += &section("Instance Summary", &instance_summary(&detail.instances));
     if summary.instances > 0 {
-        text += &section("Operations Summary", &operations_summary(summary, frame));
+        text += &section("Operations Summary", &operations_summary(&summary.operations, frame));
+    }
+    if !summary.removed.is_empty() {
+        text += &section("Operations of Removed Instances", &operations_summary(&summary.removed, frame));
     }
     if !detail.instances.is_empty() {
         text += &section("Instances", &instance_list(&detail.instances, frame));
@@ -163,7 +166,7 @@ fn state_of(status: &InstanceStatus) -> RuntimeState {
 }
 
 /// A row for each type of operation, also for those that there are none of.
-fn operations_summary(summary: &PlanSummary, frame: Frame) -> String {
+fn operations_summary(operations: &[OperationCounts], frame: Frame) -> String {
     let columns = ["OPERATION TYPE", ">#PENDING APPROVAL", ">#APPROVED", ">#FAILED", ">#SUCCEEDED"];
     let mut table = Table::new(&columns);
     for kind in OperationType::ALL {
@@ -174,7 +177,7 @@ fn operations_summary(summary: &PlanSummary, frame: Frame) -> String {
             failed: 0,
             succeeded: 0,
         };
-        let counts = summary.operations.iter().find(|counts| counts.operation_type == kind).unwrap_or(&none);
+        let counts = operations.iter().find(|counts| counts.operation_type == kind).unwrap_or(&none);
         table.row([
             kind.as_str().into(),
             Cell::count(counts.pending_approval),

@@ -393,3 +393,27 @@ fn a_plan_of_large_coordinates_drops_ended_revisions_to_stay_changeable() {
     let plan = hub.state.plan(&plan_name()).unwrap();
     assert!(plan.revisions.len() < 32, "{}", plan.revisions.len());
 }
+
+#[test]
+fn a_plan_counts_the_operations_of_its_deleted_instances_apart() {
+    let mut hub = hub();
+    let removed = |hub: &Hub| -> Vec<(OperationType, u64)> {
+        let plan = hub.state.plan(&plan_name()).unwrap();
+        let read = PlansRead { state: &hub.state, evidence: &hub.devices, now: hub.now() };
+        let counts = read.summary(plan).removed.into_iter();
+        counts.map(|one| (one.operation_type, one.succeeded)).collect()
+    };
+    hub.deploy("r1", 3, "1");
+    hub.approve_all();
+    assert_eq!(removed(&hub), []);
+    hub.deploy("r2", 1, "1");
+    hub.approve_all();
+    use OperationType::{Create, Delete};
+    assert_eq!(removed(&hub), [(Create, 2), (Delete, 2)]);
+    // A later plan of the name begins anew.
+    hub.deploy("r3", 0, "1");
+    hub.approve_all();
+    hub.ask(PlansRequest::PlanDelete(request(json!({ "plan": plan_name() })))).unwrap();
+    hub.ask(plan_request(&json!({}))).unwrap();
+    assert_eq!(removed(&hub), []);
+}
