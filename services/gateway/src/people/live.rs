@@ -267,3 +267,42 @@ fn parse_view<V: DeserializeOwned>(entry: &ViewEntry) -> Option<Arc<CachedView<V
         .inspect_err(|error| tracing::warn!(view = entry.key, %error, "ignored an entry that is no view"));
     Some(Arc::new(CachedView { view: view.ok()?, data, ledger_seq }))
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_service::clock::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn a_view_wakes_its_followers_and_staleness_wakes_all() {
+        let feed = Feed::new(Arc::new(SystemClock));
+        let site = ViewKey::Site("plant7".parse().unwrap());
+        let mut followers = [feed.changes(&ViewKey::Fleet), feed.changes(&site), feed.changes(&site)];
+        let mut woken = || -> Vec<bool> {
+            let seen = |one: &mut watch::Receiver<()>| {
+                let is_woken = one.has_changed().unwrap();
+                one.mark_unchanged();
+                is_woken
+            };
+            followers.iter_mut().map(seen).collect()
+        };
+        feed.followed.wake(std::slice::from_ref(&site));
+        assert_eq!(woken(), [false, true, true]);
+        feed.write(|state| state.is_loaded = true);
+        assert_eq!(woken(), [true; 3], "the views are current");
+        feed.write(|_| {});
+        assert_eq!(woken(), [false; 3]);
+        feed.write(|state| state.down_since = Some(Timestamp::now()));
+        assert_eq!(woken(), [true; 3], "they are stale");
+    }
+
+    #[test]
+    fn a_view_without_followers_takes_no_memory_for_long() {
+        let followed = FollowedViews::default();
+        for number in 0..100 {
+            drop(followed.follow(&ViewKey::Site(format!("site-{number}").parse().unwrap())));
+        }
+        assert_eq!(followed.0.lock().unwrap().len(), 1);
+    }
+}

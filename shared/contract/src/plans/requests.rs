@@ -69,7 +69,7 @@ change!(
         plan: PlanName,
         /// Id of the revision, unique within the plan.
         id: RevisionId,
-        /// Number of instances that the plan shall have in all.
+        /// Number of instances that the plan shall have in all. 0 also cancels an open revision.
         instances: u32,
         /// The coordinates of each payload.
         coordinates: BTreeMap<ComponentName, Coordinates>,

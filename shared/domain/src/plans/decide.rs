@@ -285,7 +285,7 @@ impl PlansState {
         Ok(PlansDocument::Plan(Plan { version, state, change, ..plan.clone() }))
     }
 
-    /// Adds a revision. Of a rollback, `rollback_to` is the revision that it repeats.
+    /// Adds a revision; one of 0 instances cancels the open one. Of a rollback, `rollback_to` is the revision that it repeats.
     pub(super) fn deploy(
         &self,
         request: &PlanDeployRequest,
@@ -297,7 +297,9 @@ impl PlansState {
         if plan.state != PlanState::Active {
             return Err(precondition(format!("plan {} is inactive", request.plan)));
         }
-        if let Some(open) = plan.open_revision() {
+        let open = plan.open_revision().map(|open| open.id.clone());
+        let is_end = request.instances == 0 && rollback_to.is_none();
+        if let Some(open) = plan.open_revision().filter(|_| !is_end) {
             let message =
                 format!("revision {} is {}: wait for it, or cancel it", open.id, open.state.as_str());
             return Err(precondition(message));
@@ -318,6 +320,11 @@ impl PlansState {
         content(&plan.spec, &request.coordinates, &[]).map_err(|error| invalid("coordinates", error))?;
         let mut next = plan.clone();
         next.version += 1;
+        // A plan that ends needs nothing of what is under way.
+        for revision in next.revisions.iter_mut().filter(|one| Some(&one.id) == open.as_ref()) {
+            revision.state = RevisionState::Cancelled;
+            revision.message.clear();
+        }
         next.revisions.push(PlanRevision {
             id: request.id.clone(),
             instances: request.instances,
@@ -333,6 +340,10 @@ impl PlansState {
         let sentence = match rollback_to {
             Some(to) => format!("revision {} is added: a rollback to {to}", request.id),
             None => format!("revision {} is added", request.id),
+        };
+        let sentence = match &open {
+            Some(open) => format!("{sentence}, and revision {open} is cancelled"),
+            None => sentence,
         };
         next.change = operations::change(now, sentence, author);
         self.drop_ended_revisions(&mut next);

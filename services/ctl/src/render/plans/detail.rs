@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use muster_contract::plans::{
-    InstanceStatus, OperationCounts, OperationType, Plan, PlanRevision, PlanSummary, RuntimeState,
+    InstanceStatus, OperationCounts, OperationType, Plan, PlanRevision, RuntimeState,
 };
 
 use super::{instance_list, operation_table, revision_style, runtime_style, totalled, word};

@@ -417,3 +417,25 @@ fn a_plan_counts_the_operations_of_its_deleted_instances_apart() {
     hub.ask(plan_request(&json!({}))).unwrap();
     assert_eq!(removed(&hub), []);
 }
+
+#[test]
+fn a_revision_of_no_instances_ends_the_one_under_way() {
+    let mut hub = hub();
+    hub.deploy("r1", 3, "1");
+    let (instance, first) = hub.pending().remove(0);
+    hub.ask(PlansRequest::Approve(Hub::verdict(&instance, &first))).unwrap();
+    // The node has its order, and has not confirmed it.
+    hub.devices.silent = (0..4).map(node_key).collect();
+    while hub.round() {}
+    assert_eq!(hub.revision_state("r1"), RevisionState::InProgress);
+    hub.ask(deploy_request("end", 0, "1")).unwrap();
+    while hub.round() {}
+    assert_eq!(hub.revision_state("r1"), RevisionState::Cancelled);
+    assert_eq!(hub.instances().len(), 1, "instances that never ran are gone");
+    hub.devices.silent.clear();
+    hub.converge();
+    hub.approve_all();
+    assert!(hub.instances().is_empty() && hub.devices.desired.is_empty());
+    assert_eq!(hub.revision_state("end"), RevisionState::Completed);
+    assert!((0..4).all(|at| hub.free_cores(at) == 16));
+}
