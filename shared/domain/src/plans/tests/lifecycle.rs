@@ -51,7 +51,7 @@ fn each_request_in_each_state_is_legal_or_refused_as_the_table_says() {
     // Legal (+) or refused (-), a column for each of STATES. EMCO's word is in brackets.
     let table = [
         ("deploy (instantiate, update)", deploy_request("r2", 1, "2"), "----+++"),
-        ("deploy with 0 instances (terminate)", deploy_request("r2", 0, "2"), "----+++"),
+        ("deploy with 0 instances (terminate)", deploy_request("r2", 0, "2"), "+++++++"),
         ("rollback", rollback, "----+++"),
         ("pause", revision_request("pause"), "-++----"),
         ("resume", revision_request("resume"), "---+---"),

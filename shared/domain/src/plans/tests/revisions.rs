@@ -431,7 +431,6 @@ fn a_revision_of_no_instances_ends_the_one_under_way() {
     hub.ask(deploy_request("end", 0, "1")).unwrap();
     while hub.round() {}
     assert_eq!(hub.revision_state("r1"), RevisionState::Cancelled);
-    assert_eq!(hub.instances().len(), 1, "instances that never ran are gone");
     hub.devices.silent.clear();
     hub.converge();
     hub.approve_all();
