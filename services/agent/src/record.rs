@@ -43,6 +43,9 @@ pub struct DeploymentRecord {
     /// The attempts at this target.
     #[serde(default, skip_serializing_if = "Attempts::is_empty")]
     pub attempts: Attempts,
+    /// The components that did not end in time when they were stopped last, and were killed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub killed: BTreeSet<ComponentName>,
 }
 
 impl DeploymentRecord {
@@ -50,7 +53,8 @@ impl DeploymentRecord {
     pub fn new(entry: DesiredDeployment, generation: Generation) -> Self {
         let components = pending(&entry.profile.components);
         let attempts = Attempts::default();
-        Self { entry, generation, leaving: false, error: None, reason: None, components, attempts }
+        let killed = BTreeSet::new();
+        Self { entry, generation, leaving: false, error: None, reason: None, components, attempts, killed }
     }
 
     /// The deployment.
@@ -90,6 +94,7 @@ impl DeploymentRecord {
         self.leaving = true;
         self.error = None;
         self.reason = None;
+        self.killed.clear();
         self.attempts = Attempts::default();
         for component in &mut self.components {
             component.state = State::Removing;
@@ -168,10 +173,12 @@ impl DeploymentRecord {
         is_changed
     }
 
-    /// Sets that a component was killed, because it did not end in time. Another change of a component clears it.
-    pub(crate) fn set_killed(&mut self, name: &ComponentName, limit: Duration) {
-        let before = self.state_reason().map_or_else(String::new, |reason| format!("{reason}; "));
-        self.reason = Some(format!("{before}component {name} did not end within {limit:?} and was killed"));
+    /// The components that were killed, in words; `None` for none.
+    fn killed_words(&self) -> Option<String> {
+        let names: Vec<_> = self.killed.iter().take(KILLED_NAMED_MAX).map(ComponentName::as_str).collect();
+        let others = self.killed.len() - names.len();
+        let more = if others == 0 { String::new() } else { format!(" and {others} more") };
+        (!names.is_empty()).then(|| format!("did not end in time and was killed: {}{more}", names.join(", ")))
     }
 
     /// Sets components that were being installed or are installed to pending, with a reason, except completed jobs;
@@ -279,6 +286,12 @@ impl DeploymentRecord {
         Some(format!("component {} is next; {ready} of {} are installed", next.name, self.components.len()))
     }
 
+    /// The reason to report, with what was killed.
+    fn whole_reason(&self) -> Option<String> {
+        let reason = self.reason.clone().or_else(|| self.state_reason());
+        reason.into_iter().chain(self.killed_words()).reduce(|one, other| format!("{one}; {other}"))
+    }
+
     /// The retries to report; none if the failure is final.
     fn retries(&self) -> Vec<Retry> {
         let stays_failed = self.state() == State::Failed && !self.may_retry();
@@ -296,7 +309,7 @@ impl DeploymentRecord {
             status: DeploymentStatus {
                 state: self.state(),
                 error: self.error.clone(),
-                reason: self.reason.clone().or_else(|| self.state_reason()),
+                reason: self.whole_reason(),
             },
             components: self.components.clone(),
             retries: self.retries(),
@@ -319,6 +332,8 @@ const STOPPING: &str = "stopping on request";
 const STOPPED: &str = "stopped on request";
 /// The message of an error that was cut to its code.
 const CUT: &str = "(cut)";
+/// Components that a reason names, at most.
+const KILLED_NAMED_MAX: usize = 5;
 /// Texts of errors are not cut below this size.
 const MESSAGE_BYTES_LEAST: usize = 64;
 

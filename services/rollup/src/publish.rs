@@ -77,7 +77,7 @@ pub struct Publisher {
     /// Whether it was known which views are defined.
     knew_definitions: bool,
     read_every: Duration,
-    /// Nothing is written until then.
+    /// Nothing but the view of the fleet is written until then.
     rest_until: Instant,
     incidents: IncidentReporter,
     /// Observations of the bucket.

@@ -195,6 +195,8 @@ pub const EVIDENCE_LEASE_MS_MAX: u64 = 60 * 60 * 1000;
 /// PRESENCE keeps a heartbeat, so an ingest that takes over later knows nothing of it: the device is then stale at the end of the
 /// hub's lease.
 pub const HEARTBEAT_LEASE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// The lease of a heartbeat that ends an earlier one, in milliseconds: no device is fresh by it.
+pub const ENDED_LEASE_MS: u64 = 1;
 /// Shortest lease of a device that polls rarely, in milliseconds: just above that of the hub.
 pub const POLL_LEASE_MS_MIN: u64 = 91_000;
 const _: () = assert!(

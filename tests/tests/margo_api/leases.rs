@@ -61,9 +61,10 @@ async fn a_child_that_is_not_reached_has_no_poll_lease() {
     is(&fleet, CHILDREN[0], "stale").await;
     // A poll is a sign of life of the others alone.
     manifest_of(&fleet, &client, 3).await;
-    fleet.device(CHILDREN[1], "the poll is heard", |shown| shown["device"]["freshness"] == "fresh").await;
+    assert_eq!(post(&client, "gw/press-b", &ids["gw/press-b"], &version, "failed").await, 201);
+    fleet.state(CHILDREN[1], WEB, "failed").await;
     assert_eq!(freshness(&fleet, CHILDREN[0]).await, "stale");
-    // Its gateway reaches it again, and does not poll for now.
+    // Its gateway reaches it again, and does not poll.
     assert_eq!(post(&client, "gw/press-a", id, &version, "installed").await, 200);
     is(&fleet, CHILDREN[0], "fresh").await;
 }

@@ -42,8 +42,8 @@ pub(super) struct OperationProgress {
 pub(super) enum OperationEvent {
     /// A component has changed its state.
     Component(ComponentName, State, Option<StatusError>),
-    /// A component was stopped. Without an end in time it was killed after so long.
-    Stopped(ComponentName, State, Option<Duration>),
+    /// A component was stopped.
+    Stopped(ComponentName, State, Stopped),
     /// Why the start of a component takes its time; none if it is not known any more.
     Progress(ComponentName, Option<String>),
     /// The operation failed for the deployment as a whole.
@@ -226,11 +226,7 @@ impl Operation {
     ) {
         let component = component.clone();
         self.report(match stopped {
-            Ok(Stopped::InTime) => OperationEvent::Stopped(component, state, None),
-            Ok(Stopped::Killed) => {
-                let limit = self.stop_timeout(&component);
-                OperationEvent::Stopped(component, state, Some(limit))
-            }
+            Ok(stopped) => OperationEvent::Stopped(component, state, stopped),
             Err(error) => OperationEvent::Component(component, State::Failed, Some(error)),
         })
         .await;

@@ -46,6 +46,7 @@ impl Reconciler {
         let Some(task) = self.tasks.get_mut(&entry.id) else { return };
         task.record.generation = generation;
         task.record.entry = entry.clone();
+        task.record.killed.clear();
         task.report(&self.reports).await;
     }
 

@@ -17,7 +17,7 @@ use super::settings::RetryPolicy;
 use crate::attempts::CrashLoopRule;
 use crate::record::DeploymentRecord;
 use crate::report_writer::ReportSender;
-use crate::runtime::Exit;
+use crate::runtime::{Exit, Stopped};
 
 /// The record, and the state that a restart of the agent may forget.
 #[derive(Debug)]
@@ -200,13 +200,11 @@ impl DeploymentTask {
             OperationEvent::Progress(component, reason) => {
                 return self.record.set_progress(&component, reason.as_deref());
             }
-            OperationEvent::Stopped(component, state, killed_after) => {
-                let is_changed = self.set(&component, state, None, at);
-                if let Some(limit) = killed_after.filter(|_| is_changed) {
-                    self.record.set_killed(&component, limit);
-                }
-                return is_changed;
+            OperationEvent::Stopped(component, state, Stopped::Killed) => {
+                self.record.killed.insert(component.clone());
+                (component, state, None)
             }
+            OperationEvent::Stopped(component, state, Stopped::InTime) => (component, state, None),
             OperationEvent::Component(component, state, error) => (component, state, error),
         };
         match state {

@@ -3,17 +3,18 @@
 //! other one counts for the poll lease of the client, if an operator has given it one.
 
 use muster_contract::http_device::HttpDevice;
+use muster_contract::limits::ENDED_LEASE_MS;
 use muster_contract::presence::Heartbeat;
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{DeviceKey, Generation};
 use tokio::time::Instant;
 
 use super::record::{self, HeartbeatLease, SentReport, agent_version};
-use super::{Caller, Devices};
+use super::{Caller, Devices, problems};
 use crate::problem::Problem;
 
-/// The shortest lease of a heartbeat, in milliseconds: it ends an earlier one.
-const ENDED_MS: u64 = 1;
+/// Attempts to publish what a record says of a device, while statuses change it.
+const ATTEMPTS_MAX: usize = 3;
 
 impl Devices {
     /// Publishes a heartbeat of a device whose client asks, if one is due. `generation` is that of the manifest that the device has, if
@@ -32,20 +33,42 @@ impl Devices {
         if !self.presence.is_due(key, now) {
             return Ok(());
         }
-        let lease = caller.poll_lease_ms();
-        // With a lease, a replica that is behind must not decide that the client reaches the device.
-        if let Some(heartbeat) = self.heartbeat(key, generation, lease, lease.is_some()).await? {
-            match lease {
-                Some(_) => self.store.vouch(key, &heartbeat).await?,
-                None => self.store.beat(key, &heartbeat).await,
+        match caller.poll_lease_ms() {
+            Some(lease) => self.beat_with_lease(key, generation, lease).await?,
+            None => {
+                if let Some(heartbeat) = self.heartbeat(key, generation, None, false).await? {
+                    self.store.beat(key, &heartbeat).await;
+                }
             }
         }
         self.presence.sent(key, now);
         Ok(())
     }
 
-    /// Publishes a heartbeat after a status, and waits until PRESENCE has it. A device that its client does not reach is stale at once,
-    /// whatever lease an earlier heartbeat had; one with a poll lease that it reaches is not stale until the next poll.
+    /// Publishes a heartbeat with a poll lease, and waits until PRESENCE has it. It is the last word only if no status has changed
+    /// meanwhile whether the client reaches the device.
+    async fn beat_with_lease(
+        &self,
+        key: &DeviceKey,
+        generation: Option<u64>,
+        lease: u64,
+    ) -> Result<(), Problem> {
+        let is_ended = |heartbeat: &Heartbeat| heartbeat.lease_ms == Some(ENDED_LEASE_MS);
+        // A replica that is behind must not decide that the client reaches the device.
+        let mut next = self.heartbeat(key, generation, Some(lease), true).await?;
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(heartbeat) = next else { return Ok(()) };
+            self.store.vouch(key, &heartbeat).await?;
+            next = self.heartbeat(key, generation, Some(lease), true).await?;
+            if next.as_ref().map(is_ended) == Some(is_ended(&heartbeat)) {
+                return Ok(());
+            }
+        }
+        Err(problems::unavailable("statuses of this device change all the time; try again"))
+    }
+
+    /// Publishes a heartbeat after a status, if the client has a poll lease: a device that the client does not reach is stale at once,
+    /// and one that it reaches again is not stale until the next poll.
     ///
     /// # Errors
     /// The hub cannot be asked now, or has not confirmed the heartbeat: the client must post the status again.
@@ -56,17 +79,10 @@ impl Devices {
         status: &SentReport<'_>,
     ) -> Result<(), Problem> {
         let generation = status.adopted.map(Generation::get);
-        let lease = caller.poll_lease_ms();
-        match (status.unreachable, lease) {
-            (Some(true), _) | (Some(false), Some(_)) => {
-                let lease = lease.or(Some(ENDED_MS));
-                match self.heartbeat(key, generation, lease, true).await? {
-                    Some(heartbeat) => self.store.vouch(key, &heartbeat).await,
-                    None => Ok(()),
-                }
-            }
-            (None, Some(_)) => self.beat(caller, key, generation).await,
-            (Some(false) | None, None) => Ok(()),
+        match (caller.poll_lease_ms(), status.unreachable) {
+            (None, _) => Ok(()),
+            (Some(_), None) => self.beat(caller, key, generation).await,
+            (Some(lease), Some(_)) => self.beat_with_lease(key, generation, lease).await,
         }
     }
 
@@ -97,7 +113,7 @@ impl Devices {
         let lease_ms = match record::heartbeat_lease(&current, now) {
             _ if current.unreachable => match poll_lease {
                 None => return Ok(None),
-                Some(_) => Some(ENDED_MS),
+                Some(_) => Some(ENDED_LEASE_MS),
             },
             HeartbeatLease::Hub => poll_lease,
             HeartbeatLease::Evidence(left) => Some(left),

@@ -29,7 +29,7 @@ impl Presence {
         sent.get(key).is_none_or(|at| now >= *at + self.period)
     }
 
-    /// Records that a heartbeat was sent.
+    /// Records that a heartbeat was sent, or that the device has none to send now.
     pub(super) fn sent(&self, key: &DeviceKey, now: Instant) {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         if sent.len() >= REMEMBERED_MAX {

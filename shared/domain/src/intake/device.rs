@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use muster_contract::desired::{DesiredDeployment, DesiredState};
-use muster_contract::limits::{EPOCH_BELIEVED_MAX, EVIDENCE_LEASE_MS_MAX};
+use muster_contract::limits::{ENDED_LEASE_MS, EPOCH_BELIEVED_MAX, EVIDENCE_LEASE_MS_MAX};
 use muster_contract::presence::Heartbeat;
 use muster_contract::{DeviceKey, Epoch, Generation, Timestamp};
 
@@ -290,6 +290,10 @@ impl LiveContact {
     /// Until when the evidence that the newest heartbeat vouches for is fresh; `None` if it names no lease.
     pub(super) fn evidence_until(&self) -> Option<Timestamp> {
         let (at, lease) = self.heartbeat_at.zip(self.lease_ms)?;
+        if lease == ENDED_LEASE_MS {
+            // Before any moment at which this process can have it.
+            return at.checked_sub(Duration::from_millis(lease)).ok();
+        }
         at.checked_add(Duration::from_millis(lease)).ok()
     }
 

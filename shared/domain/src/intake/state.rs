@@ -9,7 +9,7 @@ use std::time::Duration;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::Fact;
-use muster_contract::limits::{DEADLINE_DEFAULT, LEASE, UNSOLICITED_DEFAULT};
+use muster_contract::limits::{DEADLINE_DEFAULT, EVIDENCE_LEASE_MS_MAX, LEASE, UNSOLICITED_DEFAULT};
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
@@ -21,6 +21,7 @@ use super::limits::SHORT_RECORDS_MAX;
 use super::pending_rejections::PendingRejections;
 use super::pending_verdicts::PendingVerdicts;
 use super::quarantine_batch::PendingBatches;
+use crate::lease::elapsed;
 use crate::recent::Recent;
 
 /// The settings of the intake.
@@ -237,6 +238,10 @@ impl IntakeState {
     /// The caller also calls this after a step of the hub's clock. Recorded times that lie in the future by the new clock
     /// become `now`; otherwise a device would stay fresh, and a receipt owed, until the clock reaches them again.
     pub fn resume_receiving(&mut self, now: Timestamp) {
+        if elapsed(self.now, now) >= Duration::from_millis(EVIDENCE_LEASE_MS_MAX) {
+            // PRESENCE has forgotten heartbeats of the meantime.
+            self.devices.iter_mut().for_each(DeviceIntake::forget_long_lease);
+        }
         self.receiving_since = now;
         self.now = now;
         self.receipts_due.clear();

@@ -58,7 +58,7 @@ pub(super) struct RepeatedRequest {
     at: Timestamp,
 }
 
-/// What is kept of a deleted instance.
+/// The part of a deleted instance that is kept.
 #[derive(Debug, Clone)]
 struct RemovedInstance {
     created_at: Timestamp,
@@ -161,7 +161,7 @@ impl PlansState {
         self.dirty.insert(plan.clone());
         let is_deleted = instance.as_ref().is_some_and(|instance| instance.state == InstanceState::Deleted);
         let (live, deleted) = if is_deleted { (None, instance) } else { (instance, None) };
-        self.replace_removed(plan, name, deleted.as_ref());
+        self.keep_removed(plan, name, deleted.as_ref());
         let nodes = |instance: &Option<Instance>| -> Vec<DeviceKey> {
             let placements = instance.iter().flat_map(|instance| &instance.placements);
             placements.map(|placement| placement.node.clone()).collect()
@@ -179,27 +179,26 @@ impl PlansState {
         before
     }
 
-    /// Keeps the operations of a deleted instance; `None` if the instance is not deleted.
-    fn replace_removed(&mut self, plan: &PlanName, name: &InstanceName, deleted: Option<&Instance>) {
-        let kept = deleted.map(|Instance { created_at, operations, .. }| RemovedInstance {
-            created_at: *created_at,
-            operations: operations.iter().map(|one| (one.operation_type, one.state)).collect(),
-        });
-        let of_plan = self.removed.entry(plan.clone()).or_default();
-        swap(of_plan, name, kept);
-        if of_plan.is_empty() {
-            self.removed.remove(plan);
-        }
+    /// Keeps the operations of an instance that is deleted now.
+    fn keep_removed(&mut self, plan: &PlanName, name: &InstanceName, deleted: Option<&Instance>) {
+        let Some(Instance { created_at, operations, .. }) = deleted else { return };
+        let operations = operations.iter().map(|one| (one.operation_type, one.state)).collect();
+        let kept = RemovedInstance { created_at: *created_at, operations };
+        self.removed.entry(plan.clone()).or_default().insert(name.clone(), kept);
     }
 
-    /// The operations of the deleted instances of a plan. Those of an earlier plan of its name are not among them.
+    /// The operations of the deleted instances of a plan. Those of an earlier plan of its name are not among them, nor those of an
+    /// instance whose deletion was not stored.
     pub(super) fn removed_operations(
         &self,
         plan: &Plan,
     ) -> impl Iterator<Item = (OperationType, OperationState)> {
-        let removed = self.removed.get(&plan.spec.name).into_iter().flat_map(BTreeMap::values);
-        let created_at = plan.created_at;
-        removed.filter(move |one| one.created_at >= created_at).flat_map(|one| one.operations.iter().copied())
+        let (name, created_at) = (&plan.spec.name, plan.created_at);
+        let removed = self.removed.get(name).into_iter().flatten();
+        let is_deleted = move |(instance, one): &(&InstanceName, &RemovedInstance)| {
+            one.created_at >= created_at && self.instance(name, instance).is_none()
+        };
+        removed.filter(is_deleted).flat_map(|(_, one)| one.operations.iter().copied())
     }
 
     fn replace_placements(

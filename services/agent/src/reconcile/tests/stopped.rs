@@ -146,15 +146,17 @@ async fn a_restart_replaces_every_component_once_also_if_the_agent_is_killed() {
 async fn a_component_that_had_to_be_killed_is_reported_as_such() {
     let mut trial = Trial::new();
     let reason = |trial: &Trial| trial.told.last().unwrap().status.reason.clone().unwrap_or_default();
-    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
-    trial.until("web@1 installed: ui=installed").await;
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
+    trial.until("web@1 installed: db=installed ui=installed").await;
     trial.runtime.stop_when_killed("web/ui");
-    trial.desire(document(2, vec![stopped("web", 2, &["ui"])]));
-    trial.until("web@2 pending: ui=pending").await;
-    assert_eq!(reason(&trial), "stopped on request; component ui did not end within 10s and was killed");
-    trial.desire(document(3, vec![deployment("web", 3, &["ui"])]));
-    trial.until("web@3 installed: ui=installed").await;
+    trial.desire(document(2, vec![stopped("web", 2, &["db", "ui"])]));
+    trial.until("web@2 pending: db=pending ui=pending").await;
+    let killed = "did not end in time and was killed: ui";
+    assert_eq!(reason(&trial), format!("stopped on request; {killed}"));
+    trial.desire(document(3, vec![deployment("web", 3, &["db", "ui"])]));
+    trial.until("web@3 installed: db=installed ui=installed").await;
+    assert_eq!(reason(&trial), "", "it runs again");
     trial.desire(document(4, vec![]));
-    trial.until("web@4 removed: ui=removed").await;
-    assert_eq!(reason(&trial), "component ui did not end within 10s and was killed");
+    trial.until("web@4 removed: db=removed ui=removed").await;
+    assert_eq!(reason(&trial), killed, "also after others have ended in time");
 }

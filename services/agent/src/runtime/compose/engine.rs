@@ -2,10 +2,11 @@
 //! It knows labels and states; [`super::unit_state`] interprets them for a unit.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use muster_contract::DeviceKey;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::command::{CommandError, Run};
 use crate::runtime::{Stopped, UnitName};
@@ -28,6 +29,8 @@ const PROJECT_LABEL: &str = "com.docker.compose.project";
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Time beyond a unit's stop timeout that the engine gets to stop it.
 const STOP_SLACK: Duration = Duration::from_secs(30);
+/// The exit code of a container whose main process was ended by SIGKILL.
+const KILLED_EXIT_CODE: i64 = 137;
 /// Attempts to list and inspect containers, because one may be removed in between.
 const LISTS_MAX: usize = 5;
 /// Lines of a container's log that are reported with its end.
@@ -77,6 +80,13 @@ pub(super) struct ContainerState {
     pub(super) started_at: String,
     /// The result of its health check.
     pub(super) health: Option<Health>,
+}
+
+impl ContainerState {
+    /// Whether its main process was killed by its stop, or will be by its removal.
+    fn is_killed(&self) -> bool {
+        self.status == "running" || self.exit_code == KILLED_EXIT_CODE && !self.oom_killed
+    }
 }
 
 /// The result of a health check.
@@ -165,11 +175,15 @@ impl Engine {
             let stop = docker(["stop", "-t", &seconds].into_iter().chain(ids.iter().map(String::as_str)));
             let asked_at = Instant::now();
             // A container that cannot be stopped is killed by its removal, which reports its own failure.
-            if let Err(error) = stop.stdout(None, timeout + STOP_SLACK).await {
+            let asked = stop.stdout(None, timeout + STOP_SLACK).await;
+            if let Err(error) = &asked {
                 tracing::warn!(error = %error, deployment.id = %name.deployment, "the engine did not stop every container");
             }
-            // The engine answers before the end of the time unless it has to kill.
-            stopped = Stopped::killed_if(asked_at.elapsed() >= timeout);
+            if asked.is_err() || asked_at.elapsed() >= timeout {
+                // A slow engine takes as long without a kill.
+                let left = self.containers_of(name).await.unwrap_or_default();
+                stopped = Stopped::killed_if(left.iter().any(|one| one.state.is_killed()));
+            }
             let rm = ["rm", "--force", "--volumes"].into_iter().chain(ids.iter().map(String::as_str));
             let removed = docker(rm).stdout(None, ANSWER_LIMIT + STOP_SLACK).await;
             check_removed(removed, "container", self.ids(Some(name)).await?.len())?;

@@ -84,3 +84,38 @@ fn a_long_lease_is_forgotten_with_the_session_unless_presence_has_it() {
         assert_eq!(hub.states(), states, "in PRESENCE: {is_in_presence}");
     }
 }
+
+#[test]
+fn a_heartbeat_that_ends_a_lease_makes_nothing_fresh() {
+    use Liveness::{Fresh, Stale};
+    let mut hub = Hub::new();
+    let end = |hub: &mut Hub| {
+        let beat = json!({
+            "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": 1, "head": 0, "generation": 0, "leaseMs": 1,
+        });
+        hub.intake.apply_heartbeat(&press(), &serde_json::from_value(beat).unwrap(), hub.now, hub.now);
+        hub.arrive();
+    };
+    end(&mut hub);
+    assert_eq!(hub.states(), [], "a device that was never heard");
+    vouch(&mut hub, 0, 3_600);
+    end(&mut hub);
+    hub.pass(1);
+    assert_eq!(hub.states(), [Fresh, Stale]);
+    end(&mut hub);
+    assert_eq!(hub.states(), [Fresh, Stale], "not for a moment");
+}
+
+#[test]
+fn a_long_lease_does_not_outlast_an_hour_without_receiving() {
+    use Liveness::{Fresh, Stale};
+    for (minutes, states) in [(50, vec![Fresh]), (70, vec![Fresh, Stale])] {
+        let mut hub = Hub::new();
+        vouch(&mut hub, 0, 3 * 3_600);
+        hub.pass(1);
+        hub.now = at(1_001 + minutes * 60);
+        hub.intake.resume_receiving(hub.now);
+        hub.pass(120);
+        assert_eq!(hub.states(), states, "{minutes} min");
+    }
+}
