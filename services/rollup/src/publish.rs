@@ -77,7 +77,7 @@ pub struct Publisher {
     /// Whether it was known which views are defined.
     knew_definitions: bool,
     read_every: Duration,
-    /// Nothing but the view of the fleet is written until then.
+    /// Nothing is written until then.
     rest_until: Instant,
     incidents: IncidentReporter,
     /// Observations of the bucket.
@@ -196,7 +196,7 @@ impl Publisher {
             let is_caught_up = *caught_up.borrow_and_update();
             self.collect_changed();
             self.renew();
-            let first = self.writer.due.iter().map(|(key, next)| rested(key, *next, self.rest_until)).min();
+            let first = self.writer.due.values().min().map(|next| self.rest_until.max(*next));
             let next = first.into_iter().chain(self.spare.next()).min().filter(|_| is_caught_up);
             let renew_at = self.renew_at;
             if next.is_some_and(|next| next <= Instant::now()) {
@@ -303,15 +303,12 @@ impl Publisher {
     /// Writes what is due now, look by look, and then a turn of what is spare.
     async fn write_due(&mut self) {
         let begun = Instant::now();
-        let mut due = self.writer.due_now();
-        due.retain(|key| rested(key, begun, self.rest_until) <= begun);
-        // Most people look at the fleet, so that its view is written first.
-        due.sort_by_key(|key| *key != ViewKey::Fleet);
+        let due = if self.rest_until <= begun { self.writer.due_now() } else { Vec::new() };
         for look in due.chunks(LOOK_MAX) {
             self.write_look(look).await;
         }
         if !due.is_empty() {
-            self.rest_until = self.rest_until.max(Instant::now() + delay_after(due.len(), begun.elapsed()));
+            self.rest_until = Instant::now() + delay_after(due.len(), begun.elapsed());
         }
         self.write_spare().await;
         self.judge_doubtful().await;
@@ -459,11 +456,6 @@ fn write(
     ViewWrite { key, view, expected, read_to: as_of.ledger_seq }
 }
 
-/// When a view that is due at a time may be written, with a rest until another time. The one view of the fleet needs no rest.
-fn rested(key: &ViewKey, due_at: Instant, rest_until: Instant) -> Instant {
-    if *key == ViewKey::Fleet { due_at } else { due_at.max(rest_until) }
-}
-
 /// The rest after writing so many views in such a time. After a few there is none.
 fn delay_after(views: usize, took: Duration) -> Duration {
     if views > LOOK_MAX { (took * REST).min(REST_MAX) } else { Duration::ZERO }
@@ -479,15 +471,5 @@ mod tests {
         assert_eq!(delay_after(LOOK_MAX, took), Duration::ZERO);
         assert_eq!(delay_after(LOOK_MAX + 1, took), 4 * took);
         assert_eq!(delay_after(100_000, 100 * took), REST_MAX, "nobody waits for long after a start");
-    }
-
-    #[test]
-    fn the_view_of_the_fleet_waits_for_no_rest() {
-        let now = Instant::now();
-        let rest_until = now + REST_MAX;
-        assert_eq!(rested(&ViewKey::Fleet, now, rest_until), now);
-        let site = ViewKey::Site("plant7".parse().unwrap());
-        assert_eq!(rested(&site, now, rest_until), rest_until);
-        assert_eq!(rested(&site, rest_until + REST_MAX, rest_until), rest_until + REST_MAX);
     }
 }

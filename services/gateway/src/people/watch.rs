@@ -30,6 +30,8 @@ use crate::problem::Problem;
 
 /// Least time between two views of one stream.
 const VIEW_INTERVAL: Duration = Duration::from_secs(1);
+/// Least time between two looks at a view that has not changed: other views change all the time, and wake every stream.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The routes of events.
 pub(crate) fn router() -> Router<People> {
@@ -62,7 +64,7 @@ async fn follow(
         _ => {}
     }
     let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()?.parse().ok());
-    let changes = people.feed.changes(&key);
+    let changes = people.feed.changes();
     let source = ViewSource { key, changes, has: last, is_stale: false, next_look: Instant::now() };
     Ok(respond(people, source))
 }
@@ -84,7 +86,7 @@ fn key(path: &RawPathParams) -> Result<ViewKey, Problem> {
 /// The events of one view.
 struct ViewSource {
     key: ViewKey,
-    changes: watch::Receiver<()>,
+    changes: watch::Receiver<u64>,
     /// The sequence of the view that the client has.
     has: Option<u64>,
     /// The client knows that its view may be out of date.
@@ -111,6 +113,7 @@ impl EventSource for ViewSource {
             return (self.key != ViewKey::Fleet).then(Event::end);
         };
         if self.has == Some(seq) && !was_stale {
+            self.next_look = Instant::now() + LOOK_INTERVAL;
             return None;
         }
         let resumes = is_first && self.has.is_some_and(|has| has < seq);
