@@ -43,7 +43,7 @@ pub struct DeploymentRecord {
     /// The attempts at this target.
     #[serde(default, skip_serializing_if = "Attempts::is_empty")]
     pub attempts: Attempts,
-    /// The components that did not end in time when they were stopped last, and were killed.
+    /// The components that did not end within their `stopTimeout` when they were stopped last, and were killed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub killed: BTreeSet<ComponentName>,
 }
@@ -173,12 +173,12 @@ impl DeploymentRecord {
         is_changed
     }
 
-    /// The components that were killed, in words; `None` for none.
-    fn killed_words(&self) -> Option<String> {
+    /// The sentence about components that were killed; `None` for none.
+    fn killed_reason(&self) -> Option<String> {
         let names: Vec<_> = self.killed.iter().take(KILLED_NAMED_MAX).map(ComponentName::as_str).collect();
         let others = self.killed.len() - names.len();
         let more = if others == 0 { String::new() } else { format!(" and {others} more") };
-        (!names.is_empty()).then(|| format!("did not end in time and was killed: {}{more}", names.join(", ")))
+        (!names.is_empty()).then(|| format!("killed after stopTimeout: {}{more}", names.join(", ")))
     }
 
     /// Sets components that were being installed or are installed to pending, with a reason, except completed jobs;
@@ -286,10 +286,10 @@ impl DeploymentRecord {
         Some(format!("component {} is next; {ready} of {} are installed", next.name, self.components.len()))
     }
 
-    /// The reason to report, with what was killed.
+    /// The reason to report, with the components that were killed.
     fn whole_reason(&self) -> Option<String> {
         let reason = self.reason.clone().or_else(|| self.state_reason());
-        reason.into_iter().chain(self.killed_words()).reduce(|one, other| format!("{one}; {other}"))
+        reason.into_iter().chain(self.killed_reason()).reduce(|one, other| format!("{one}; {other}"))
     }
 
     /// The retries to report; none if the failure is final.
@@ -332,7 +332,7 @@ const STOPPING: &str = "stopping on request";
 const STOPPED: &str = "stopped on request";
 /// The message of an error that was cut to its code.
 const CUT: &str = "(cut)";
-/// Components that a reason names, at most.
+/// Killed components that a reason names, at most.
 const KILLED_NAMED_MAX: usize = 5;
 /// Texts of errors are not cut below this size.
 const MESSAGE_BYTES_LEAST: usize = 64;

@@ -14,7 +14,7 @@ mod stall;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -218,8 +218,8 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// One connection, from its accept to its end. Each way to serve has an allocation of its own size: a task of all of them would
-    /// hold the largest for as long as it lives, and most connections are streams that last.
+    /// Serves one connection, from its accept to its end. Each protocol has an allocation of its own size: one future for all of them
+    /// would have the size of the largest, and most connections are event streams that last long.
     fn run(self, stream: TcpStream, addr: SocketAddr) -> BoxFuture<'static, ()> {
         // Events are small and must not wait for more.
         let _ = stream.set_nodelay(true);
@@ -275,14 +275,8 @@ where
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .keep_alive_interval(limits.header)
         .keep_alive_timeout(limits.header);
-    let mut connection = pin!(http.serve_connection(stream, service));
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = sleep(limits.age) => {}
-        () = stop.cancelled() => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
+    let connection = pin!(http.serve_connection(stream, service));
+    until_end(connection, |connection| connection.graceful_shutdown(), limits.age, &stop).await;
 }
 
 /// Serves a connection of HTTP/1.1 until its end, its age or `stop`.
@@ -296,13 +290,23 @@ where
         .header_read_timeout(limits.header)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADER_FIELDS_MAX);
-    let mut connection = pin!(http.serve_connection(stream, service));
+    let connection = pin!(http.serve_connection(stream, service));
+    until_end(connection, |connection| connection.graceful_shutdown(), limits.age, &stop).await;
+}
+
+/// Waits for the end of a connection. From its age or `stop` on, the connection takes no further request.
+async fn until_end<C: Future>(
+    mut connection: Pin<&mut C>,
+    shut_down: impl FnOnce(Pin<&mut C>),
+    age: Duration,
+    stop: &CancellationToken,
+) {
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = sleep(limits.age) => {}
+        () = sleep(age) => {}
         () = stop.cancelled() => {}
     }
-    connection.as_mut().graceful_shutdown();
+    shut_down(connection.as_mut());
     let _ = connection.await;
 }
 

@@ -51,8 +51,8 @@ pub struct Heartbeat {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenTerm>,
     /// The time for which the device is fresh from when PRESENCE stored this heartbeat, in milliseconds: what the sender knows of
-    /// the device is snapshots, and older afterwards than they may be, or the device polls a gateway so rarely. Absent for the
-    /// hub's lease.
+    /// the device is snapshots, and older afterwards than they may be, or the device polls a gateway rarely. Absent for the hub's
+    /// lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = HEARTBEAT_LEASE_MS_MAX))]
     pub lease_ms: Option<u64>,

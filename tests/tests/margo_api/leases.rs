@@ -1,5 +1,5 @@
-//! Leases of devices that poll a gateway more rarely than the lease of the hub: they bridge polls, and end at once where something
-//! is known to be silent.
+//! Leases of devices that poll a gateway more rarely than the lease of the hub: a device is fresh between two polls, and a child is
+//! stale as soon as its gateway does not reach it.
 
 use serde_json::Value;
 

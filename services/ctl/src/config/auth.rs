@@ -178,9 +178,9 @@ pub struct EnrollArgs {
     /// The same from a file, a name in each line; # begins a comment
     #[arg(long, value_name = "FILE", requires = "spiffe", conflicts_with = "children")]
     pub children_file: Option<PathBuf>,
-    /// With --spiffe, for a device that polls more rarely than the lease of muster-ingest: how long it is fresh after a request, such
-    /// as 90m, more than 90s and up to 24h; none for the lease of muster-ingest. If absent, the certificate keeps what it had. Limits
-    /// of deployments and deadlines of rollouts must be longer than the time between two polls
+    /// With --spiffe, for a device that polls more rarely than every 90s: the time for which it is fresh after a request, more than 90s
+    /// and up to 24h, or none for the lease of muster-ingest. Absent: unchanged. Deadlines of deployments and rollouts must be longer
+    /// than the time between two polls
     #[arg(long, value_name = "DURATION", requires = "spiffe")]
     pub poll_lease: Option<PollLease>,
     /// The directory that `muster auth init` created

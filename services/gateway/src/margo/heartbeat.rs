@@ -13,13 +13,13 @@ use super::record::{self, HeartbeatLease, SentReport, agent_version};
 use super::{Caller, Devices, problems};
 use crate::problem::Problem;
 
-/// Attempts to publish what a record says of a device, while statuses change it.
+/// Heartbeats that are published at most for one request, if statuses change the record meanwhile.
 const ATTEMPTS_MAX: usize = 3;
 
 impl Devices {
-    /// Publishes a heartbeat of a device whose client asks, if one is due. `generation` is that of the manifest that the device has, if
-    /// this request shows it; otherwise the heartbeat has the one that was served last. A heartbeat with a poll lease is waited for,
-    /// and counts as sent only then: the next request may be hours away.
+    /// Publishes a heartbeat of a device whose client sends a request, if one is due. `generation` is that of the manifest that the
+    /// device has, if this request shows it; otherwise the heartbeat has the generation that the record knows. The gateway waits
+    /// until PRESENCE has a heartbeat with a poll lease, because the next request may be hours away.
     ///
     /// # Errors
     /// The hub cannot be asked now, or has not confirmed a heartbeat with a poll lease.
@@ -45,8 +45,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Publishes a heartbeat with a poll lease, and waits until PRESENCE has it. It is the last word only if no status has changed
-    /// meanwhile whether the client reaches the device.
+    /// Publishes a heartbeat with a poll lease, and waits until PRESENCE has it. If a status changes meanwhile whether the client reaches
+    /// the device, another heartbeat follows, so that the newest one in PRESENCE agrees with the record.
     async fn beat_with_lease(
         &self,
         key: &DeviceKey,
@@ -64,7 +64,7 @@ impl Devices {
                 return Ok(());
             }
         }
-        Err(problems::unavailable("statuses of this device change all the time; try again"))
+        Err(problems::unavailable("other statuses of this device are under way; try again"))
     }
 
     /// Publishes a heartbeat after a status, if the client has a poll lease: a device that the client does not reach is stale at once,

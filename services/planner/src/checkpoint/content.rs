@@ -23,7 +23,7 @@ use crate::rollouts::stored::StoredDeployment;
 const LEVEL: i32 = 1;
 /// Records that one thread passes to the next at once.
 const BATCH: usize = 256;
-/// Bytes that the packer gets at once: a line is written in many small pieces, each of which would cost as much as a large one.
+/// Bytes that the packer gets in one call: serde_json writes a line in many small pieces, and each call of the packer has a fixed cost.
 const PACKED_AT_ONCE: usize = 64 * 1024;
 /// Batches that wait for a thread.
 const BATCHES_WAITING_MAX: usize = 8;

@@ -128,8 +128,8 @@ impl TrackedRollouts {
         })
     }
 
-    /// Follows the stored deployments by their targets, each of which counts by the evidence, on all processors: millions of targets
-    /// take seconds. A deployment with a target that has no device is not followed.
+    /// Follows the stored deployments, with the evidence about each of their targets. It works on all processors, because millions of
+    /// targets take seconds. A deployment with a target that has no device is not followed.
     pub(crate) fn restore(
         &mut self,
         devices: &[Arc<TargetDevice>],
@@ -145,7 +145,7 @@ impl TrackedRollouts {
         thread::scope(|scope| {
             let threads: Vec<_> =
                 (0..processors).map(|_| scope.spawn(|| tracked().collect::<Vec<_>>())).collect();
-            // A lost thread leaves deployments out, which are then listed as new ones are.
+            // The planner lists the deployments of a thread that has panicked, as it lists new ones.
             self.deployments.extend(threads.into_iter().filter_map(|thread| thread.join().ok()).flatten());
         });
     }

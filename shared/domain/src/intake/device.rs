@@ -162,8 +162,8 @@ impl DeviceIntake {
         self.in_flight = 0;
     }
 
-    /// Forgets what PRESENCE may have forgotten too: another process may have read a heartbeat that ends a long lease, and PRESENCE
-    /// no longer has it. A lease that still holds is read there again.
+    /// Forgets a lease that is longer than PRESENCE keeps heartbeats: another process may have read the heartbeat that ended it, and
+    /// PRESENCE may no longer have that one. A lease whose heartbeat PRESENCE still has is read again.
     pub(super) fn forget_long_lease(&mut self) {
         self.contact.lease_ms.take_if(|lease| *lease > EVIDENCE_LEASE_MS_MAX);
     }
@@ -291,7 +291,7 @@ impl LiveContact {
     pub(super) fn evidence_until(&self) -> Option<Timestamp> {
         let (at, lease) = self.heartbeat_at.zip(self.lease_ms)?;
         if lease == ENDED_LEASE_MS {
-            // Before any moment at which this process can have it.
+            // Earlier than this process can read the heartbeat, so that it makes no device fresh.
             return at.checked_sub(Duration::from_millis(lease)).ok();
         }
         at.checked_add(Duration::from_millis(lease)).ok()

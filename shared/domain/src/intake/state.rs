@@ -239,7 +239,7 @@ impl IntakeState {
     /// become `now`; otherwise a device would stay fresh, and a receipt owed, until the clock reaches them again.
     pub fn resume_receiving(&mut self, now: Timestamp) {
         if elapsed(self.now, now) >= Duration::from_millis(EVIDENCE_LEASE_MS_MAX) {
-            // PRESENCE has forgotten heartbeats of the meantime.
+            // PRESENCE no longer has all heartbeats of that time.
             self.devices.iter_mut().for_each(DeviceIntake::forget_long_lease);
         }
         self.receiving_since = now;

@@ -297,9 +297,9 @@ impl PlansState {
         if plan.state != PlanState::Active {
             return Err(precondition(format!("plan {} is inactive", request.plan)));
         }
-        let open = plan.open_revision().map(|open| open.id.clone());
-        let is_end = request.instances == 0 && rollback_to.is_none();
-        if let Some(open) = plan.open_revision().filter(|_| !is_end) {
+        let open = plan.open_revision();
+        let ends_plan = request.instances == 0 && rollback_to.is_none();
+        if let Some(open) = open.filter(|_| !ends_plan) {
             let message =
                 format!("revision {} is {}: wait for it, or cancel it", open.id, open.state.as_str());
             return Err(precondition(message));
@@ -320,8 +320,7 @@ impl PlansState {
         content(&plan.spec, &request.coordinates, &[]).map_err(|error| invalid("coordinates", error))?;
         let mut next = plan.clone();
         next.version += 1;
-        // A plan that ends needs nothing of what is under way.
-        for revision in next.revisions.iter_mut().filter(|one| Some(&one.id) == open.as_ref()) {
+        for revision in next.revisions.iter_mut().filter(|revision| !revision.state.is_final()) {
             revision.state = RevisionState::Cancelled;
             revision.message.clear();
         }
@@ -341,8 +340,8 @@ impl PlansState {
             Some(to) => format!("revision {} is added: a rollback to {to}", request.id),
             None => format!("revision {} is added", request.id),
         };
-        let sentence = match &open {
-            Some(open) => format!("{sentence}, and revision {open} is cancelled"),
+        let sentence = match open {
+            Some(open) => format!("{sentence}, and revision {} is cancelled", open.id),
             None => sentence,
         };
         next.change = operations::change(now, sentence, author);

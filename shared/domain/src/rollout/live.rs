@@ -396,8 +396,8 @@ impl LiveRollout {
     }
 
     /// The last judgement, of LEDGER up to `ledger_seq`, with the targets that its next step names: targets that get or lose the
-    /// content, or that a waiting or failed wave waits for. Of those that get or lose the content it has the first
-    /// [`RELEASE_DEVICES_MAX`] alone, so that a large wave does not hold up other rollouts. Calls `line` only for targets that are not
+    /// content, or that a waiting or failed wave waits for. It names at most [`RELEASE_DEVICES_MAX`] of those that get or lose the
+    /// content, so that a large wave does not hold up other rollouts. Calls `line` only for targets that are not
     /// heard or past a deadline.
     pub fn progress<'l>(
         &self,
@@ -407,7 +407,7 @@ impl LiveRollout {
         let mut state = self.state.clone();
         let mut unnamed = 0;
         if let Step::Release { targets, .. } | Step::RollBack { targets } = &mut state.step {
-            // Those that would be refused come last: others must not wait for them.
+            // Targets that would be refused come last, so that the others do not wait for them.
             targets.sort_by_key(|at| self.rows[*at].is_refused);
             unnamed = targets.len().saturating_sub(RELEASE_DEVICES_MAX);
             targets.truncate(RELEASE_DEVICES_MAX);

@@ -37,7 +37,7 @@ impl RolloutId {
         let common = text.len();
         move |key| {
             text.truncate(common);
-            // Cannot fail: a text takes all.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{key}");
             Digest::of_bytes(text.as_bytes())
         }

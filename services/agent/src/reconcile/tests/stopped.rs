@@ -151,7 +151,7 @@ async fn a_component_that_had_to_be_killed_is_reported_as_such() {
     trial.runtime.stop_when_killed("web/ui");
     trial.desire(document(2, vec![stopped("web", 2, &["db", "ui"])]));
     trial.until("web@2 pending: db=pending ui=pending").await;
-    let killed = "did not end in time and was killed: ui";
+    let killed = "killed after stopTimeout: ui";
     assert_eq!(reason(&trial), format!("stopped on request; {killed}"));
     trial.desire(document(3, vec![deployment("web", 3, &["db", "ui"])]));
     trial.until("web@3 installed: db=installed ui=installed").await;

@@ -254,8 +254,8 @@ proptest! {
     }
 }
 
-#[test]
-fn a_large_wave_names_as_many_targets_as_one_release_and_counts_all() {
+/// A rollout in one wave of [`RELEASE_DEVICES_MAX`] targets and five more.
+fn large() -> LiveRollout {
     let wave = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": [{ "name": "all", "percent": "100%" }] });
     let policy: Rollout = serde_json::from_value(wave).unwrap();
     let target = |at: usize| LiveTarget {
@@ -265,39 +265,44 @@ fn a_large_wave_names_as_many_targets_as_one_release_and_counts_all() {
     };
     let id = RolloutId { deployment: "web".parse().unwrap(), digest: digest("v2") };
     let targets = (0..RELEASE_DEVICES_MAX + 5).map(target).collect();
-    let mut live = LiveRollout::new(id, FILE.to_owned(), "c1".to_owned(), policy, targets);
+    LiveRollout::new(id, FILE.to_owned(), "c1".to_owned(), policy, targets)
+}
+
+/// Answers that targets have the content, and judges the rollout.
+fn answer(live: &mut LiveRollout, targets: std::ops::Range<usize>) {
+    for at in targets {
+        live.set_answer(at, true, Timestamp::UNIX_EPOCH);
+        live.observe(at, None);
+    }
+    live.judge(&|_| None, Timestamp::UNIX_EPOCH);
+}
+
+#[test]
+fn a_large_wave_names_as_many_targets_as_one_release_and_counts_all() {
+    let mut live = large();
     live.judge(&|_| None, Timestamp::UNIX_EPOCH);
     let progress = live.progress(&|_| None, 7);
     assert_eq!((progress.targets.len(), progress.unnamed), (RELEASE_DEVICES_MAX, 5));
     assert_eq!(progress.why(), "next: release to 1005 devices of wave all");
-    for at in 0..RELEASE_DEVICES_MAX {
-        live.set_answer(at, true, Timestamp::UNIX_EPOCH);
-        live.observe(at, None);
-    }
-    live.judge(&|_| None, Timestamp::UNIX_EPOCH);
+    answer(&mut live, 0..RELEASE_DEVICES_MAX);
     let progress = live.progress(&|_| None, 8);
     assert_eq!((progress.targets.len(), progress.unnamed), (5, 0), "the others are next");
+}
+
+#[test]
+fn a_large_rollback_names_refused_targets_last() {
+    let mut live = large();
     let mut record = RolloutRecord::new(digest("v2"), FILE.to_owned());
-    let back = RolloutDecision {
-        verb: RolloutVerb::Rollback,
-        wave: None,
-        reason: None,
-        evidence: None,
-        result: None,
-        requested_by: None,
-        at: Timestamp::UNIX_EPOCH,
-    };
+    let (verb, at) = (RolloutVerb::Rollback, Timestamp::UNIX_EPOCH);
+    let (wave, reason, evidence, result, requested_by) = (None, None, None, None, None);
+    let back = RolloutDecision { verb, wave, reason, evidence, result, requested_by, at };
     record.decide(back, &live.policy().approvals).unwrap();
     live.set_record(Some(record));
     (0..RELEASE_DEVICES_MAX).for_each(|at| live.set_refused(at, true));
-    for at in RELEASE_DEVICES_MAX..RELEASE_DEVICES_MAX + 5 {
-        live.set_answer(at, true, Timestamp::UNIX_EPOCH);
-        live.observe(at, None);
-    }
-    live.judge(&|_| None, Timestamp::UNIX_EPOCH);
+    answer(&mut live, 0..RELEASE_DEVICES_MAX + 5);
     let named = live.progress(&|_| None, 9).targets;
     let last = live.key(RELEASE_DEVICES_MAX + 4).unwrap();
-    assert!(named.iter().any(|target| target.key == *last), "refused targets take nobody's place");
+    assert!(named.iter().any(|target| target.key == *last), "it does not wait for refused ones");
 }
 
 #[test]
