@@ -84,6 +84,9 @@ pub struct Publisher {
     bucket: Option<mpsc::Receiver<BucketEvent>>,
     /// The part of them to apply.
     seen: Option<BucketEvent>,
+    /// The last turn was a write. What was seen of the bucket then comes first, so that neither holds up the other where a view is
+    /// due at every turn.
+    has_written: bool,
     /// LEDGER's last sequence, as far as it was asked for.
     ledger_end: u64,
     read_at: Instant,
@@ -120,6 +123,7 @@ impl Publisher {
             incidents,
             bucket: None,
             seen: None,
+            has_written: false,
             ledger_end: 0,
             read_at: Instant::now(),
             spare: SpareViews::new(Instant::now()),
@@ -161,7 +165,10 @@ impl Publisher {
                 // This is not cancelled midway: the outcome of a write under way would be unknown.
                 Some(true) => match self.seen.take() {
                     Some(event) => self.inspect(event).await,
-                    None => self.write_due().await,
+                    None => {
+                        self.write_due().await;
+                        self.has_written = true;
+                    }
                 },
                 Some(false) => {
                     if let Some(Err(error)) = stop.run_until_cancelled(self.writer.read_bucket(&READER)).await
@@ -200,6 +207,8 @@ impl Publisher {
             let next = first.into_iter().chain(self.spare.next()).min().filter(|_| is_caught_up);
             let renew_at = self.renew_at;
             if next.is_some_and(|next| next <= Instant::now()) {
+                let bucket = self.bucket.as_mut().filter(|_| std::mem::take(&mut self.has_written));
+                self.seen = bucket.and_then(|bucket| bucket.try_recv().ok());
                 return;
             }
             let timer = async {

@@ -153,8 +153,10 @@ impl<K: Ord + Clone + Display> ViewWriter<K> {
     }
 
     /// Writes many views at once, updates the cache, and schedules failed writes again. `count` is called with each outcome.
+    ///
+    /// The interval of a view counts from the begin of its write, so that a slow bus makes no view older than it must be.
     pub async fn write(&mut self, writes: Vec<ViewWrite<K>>, mut count: impl FnMut(WriteOutcome)) {
-        let bus = &self.bus;
+        let (bus, begun) = (&self.bus, Instant::now());
         let results: Vec<_> = stream::iter(writes)
             .map(|write| async move {
                 let view = write.view.as_ref().map(|(_, bytes)| bytes.clone());
@@ -171,7 +173,7 @@ impl<K: Ord + Clone + Display> ViewWriter<K> {
             match written {
                 WriteResult::As(revision) => {
                     count(if view.is_some() { WriteOutcome::Written } else { WriteOutcome::Deleted });
-                    *cached = CachedEntry::written(revision, view.map(|(identity, _)| identity), now);
+                    *cached = CachedEntry::written(revision, view.map(|(identity, _)| identity), begun);
                 }
                 WriteResult::Overtaken(there) => {
                     count(WriteOutcome::Overtaken);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -69,6 +69,10 @@ pub(crate) struct Staleness {
 #[derive(Debug, Default)]
 struct State {
     views: Views,
+    /// The number of changes so far.
+    changes: u64,
+    /// Whether the views could be believed after the last change.
+    was_current: bool,
     is_loaded: bool,
     /// The last attempt to read the bucket failed.
     is_unreadable: bool,
@@ -82,21 +86,46 @@ struct State {
 #[derive(Clone)]
 pub(crate) struct Feed {
     state: Arc<RwLock<State>>,
-    changed: watch::Sender<u64>,
+    followed: Arc<FollowedViews>,
     clock: Arc<dyn Clock>,
+}
+
+/// The views that somebody follows. A view that changes wakes those that follow it, and no other.
+#[derive(Default)]
+struct FollowedViews(Mutex<BTreeMap<ViewKey, watch::Sender<()>>>);
+
+impl FollowedViews {
+    fn follow(&self, key: &ViewKey) -> watch::Receiver<()> {
+        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = followed.get(key) {
+            return sender.subscribe();
+        }
+        followed.retain(|_, sender| sender.receiver_count() > 0);
+        followed.entry(key.clone()).or_default().subscribe()
+    }
+
+    fn wake(&self, keys: &[ViewKey]) {
+        let followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().filter_map(|key| followed.get(key)).for_each(|sender| sender.send_replace(()));
+    }
+
+    fn wake_all(&self) {
+        let followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        followed.values().for_each(|sender| sender.send_replace(()));
+    }
 }
 
 /// Without the views.
 impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").field("changes", &*self.changed.borrow()).finish_non_exhaustive()
+        f.debug_struct("Feed").finish_non_exhaustive()
     }
 }
 
 impl Feed {
     /// A feed without views.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { state: Arc::default(), changed: watch::Sender::new(0), clock }
+        Self { state: Arc::default(), followed: Arc::default(), clock }
     }
 
     /// A copy of the newest views, which share their content.
@@ -117,32 +146,20 @@ impl Feed {
         })
     }
 
-    /// The number of changes so far, as a watched value.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+    /// The number of changes so far, of views and of their validity.
+    pub(crate) fn changes_seen(&self) -> u64 {
+        self.read(|state| state.changes)
+    }
+
+    /// Wakes its holder when a view changes, and when views may no longer be believed or may be again.
+    pub(crate) fn changes(&self, key: &ViewKey) -> watch::Receiver<()> {
+        self.followed.follow(key)
     }
 
     /// Why the views may not be believed; `None` if they may.
     pub(crate) fn staleness(&self) -> Option<Staleness> {
         let now = self.clock.now();
-        self.read(|state| {
-            if state.down_since.is_some() {
-                let cause = "NATS is not reached; the gateway tries again";
-                return Some(Staleness { since: state.down_since, cause });
-            }
-            if !state.is_loaded {
-                let cause = if state.is_unreadable {
-                    "the views cannot be read: follow them with the credentials of a subscriber or an operator"
-                } else {
-                    "the views are being read; try again in a moment"
-                };
-                return Some(Staleness { since: None, cause });
-            }
-            let until = state.until.filter(|until| *until < now)?;
-            let cause =
-                "the views are not renewed: does muster-rollup run, and has it read LEDGER to its end?";
-            Some(Staleness { since: Some(until), cause })
-        })
+        self.read(|state| state.staleness(now))
     }
 
     /// Follows the bucket until `stop`.
@@ -187,9 +204,13 @@ impl Feed {
         self.write(|state| {
             (state.views, state.until, state.is_loaded) = (present.views, present.until, true);
         });
+        // Views may have changed since the bucket was read before.
+        self.followed.wake_all();
         loop {
             let entries = watch.next_batch(BATCH).await?;
             self.write(|state| entries.iter().for_each(|entry| state.apply_entry(entry)));
+            let keys: Vec<_> = entries.iter().filter_map(|entry| ViewKey::parse(&entry.key)).collect();
+            self.followed.wake(&keys);
         }
     }
 
@@ -197,13 +218,41 @@ impl Feed {
         read(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Changes the state. Wakes every stream if the views are stale or current now and were not after the change before. If their
+    /// validity ends without a change, nothing wakes a stream: it looks when it is `alive`.
     fn write(&self, write: impl FnOnce(&mut State)) {
-        write(&mut self.state.write().unwrap_or_else(PoisonError::into_inner));
-        self.changed.send_modify(|changes| *changes += 1);
+        let now = self.clock.now();
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        write(&mut state);
+        state.changes += 1;
+        let is_current = state.staleness(now).is_none();
+        let was_current = std::mem::replace(&mut state.was_current, is_current);
+        drop(state);
+        if is_current != was_current {
+            self.followed.wake_all();
+        }
     }
 }
 
 impl State {
+    fn staleness(&self, now: Timestamp) -> Option<Staleness> {
+        if self.down_since.is_some() {
+            let cause = "NATS is not reached; the gateway tries again";
+            return Some(Staleness { since: self.down_since, cause });
+        }
+        if !self.is_loaded {
+            let cause = if self.is_unreadable {
+                "the views cannot be read: follow them with the credentials of a subscriber or an operator"
+            } else {
+                "the views are being read; try again in a moment"
+            };
+            return Some(Staleness { since: None, cause });
+        }
+        let until = self.until.filter(|until| *until < now)?;
+        let cause = "the views are not renewed: does muster-rollup run, and has it read LEDGER to its end?";
+        Some(Staleness { since: Some(until), cause })
+    }
+
     /// Applies an entry of the bucket. An entry that is no view of its key removes the view.
     fn apply_entry(&mut self, entry: &ViewEntry) {
         let Some(key) = ViewKey::parse(&entry.key) else { return };
@@ -233,4 +282,43 @@ fn parse_view<V: DeserializeOwned>(entry: &ViewEntry) -> Option<Arc<CachedView<V
     let view = view
         .inspect_err(|error| tracing::warn!(view = entry.key, %error, "ignored an entry that is no view"));
     Some(Arc::new(CachedView { view: view.ok()?, data, ledger_seq }))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_service::clock::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn a_view_wakes_its_followers_and_staleness_wakes_all() {
+        let feed = Feed::new(Arc::new(SystemClock));
+        let site = ViewKey::Site("plant7".parse().unwrap());
+        let mut followers = [feed.changes(&ViewKey::Fleet), feed.changes(&site), feed.changes(&site)];
+        let mut woken = || -> Vec<bool> {
+            let seen = |one: &mut watch::Receiver<()>| {
+                let is_woken = one.has_changed().unwrap();
+                one.mark_unchanged();
+                is_woken
+            };
+            followers.iter_mut().map(seen).collect()
+        };
+        feed.followed.wake(std::slice::from_ref(&site));
+        assert_eq!(woken(), [false, true, true]);
+        feed.write(|state| state.is_loaded = true);
+        assert_eq!(woken(), [true; 3], "the views are current");
+        feed.write(|_| {});
+        assert_eq!(woken(), [false; 3]);
+        feed.write(|state| state.down_since = Some(Timestamp::now()));
+        assert_eq!(woken(), [true; 3], "they are stale");
+    }
+
+    #[test]
+    fn a_view_without_followers_takes_no_memory_for_long() {
+        let followed = FollowedViews::default();
+        for number in 0..100 {
+            drop(followed.follow(&ViewKey::Site(format!("site-{number}").parse().unwrap())));
+        }
+        assert_eq!(followed.0.lock().unwrap().len(), 1);
+    }
 }

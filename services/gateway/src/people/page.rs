@@ -12,6 +12,7 @@ mod deployment_devices;
 mod device;
 mod evidence;
 mod frame;
+mod incidents;
 mod moment;
 mod overview;
 pub(super) mod page_answers;

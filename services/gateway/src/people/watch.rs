@@ -1,15 +1,14 @@
 //! `/api/v1/watch/…`: views as server-sent events.
 //!
 //! The first event is the snapshot, unless `Last-Event-ID` names the current view. After that a client gets the
-//! newest view at most once a second: one that reads slowly skips those between. `stale` warns that the views may be out of date
+//! newest view once a second on average ([`pace`]): one that reads slowly skips those between. `stale` warns that the views may be out of date
 //! and names the cause; `alive` proves that the stream works; `end` follows the removal of the view. [`polled`] has the events of
 //! rollouts and approvals, which no view holds.
 
+mod pace;
 pub(crate) mod polled;
 mod stream;
 pub(crate) mod topics;
-
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -22,16 +21,12 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use self::pace::Pace;
 use self::stream::{Event, EventSource, LAST_EVENT_ID, check_room, respond};
 use super::People;
 use super::api::PREFIX;
 use super::api::params::Values;
 use crate::problem::Problem;
-
-/// Least time between two views of one stream.
-const VIEW_INTERVAL: Duration = Duration::from_secs(1);
-/// Least time between two looks at a view that has not changed: other views change all the time, and wake every stream.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The routes of events.
 pub(crate) fn router() -> Router<People> {
@@ -64,8 +59,15 @@ async fn follow(
         _ => {}
     }
     let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()?.parse().ok());
-    let changes = people.feed.changes();
-    let source = ViewSource { key, changes, has: last, is_stale: false, next_look: Instant::now() };
+    let changes = people.feed.changes(&key);
+    let source = ViewSource {
+        key,
+        changes,
+        has: last,
+        is_stale: false,
+        pace: Pace::new(Instant::now()),
+        is_fresh: false,
+    };
     Ok(respond(people, source))
 }
 
@@ -86,13 +88,14 @@ fn key(path: &RawPathParams) -> Result<ViewKey, Problem> {
 /// The events of one view.
 struct ViewSource {
     key: ViewKey,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<()>,
     /// The sequence of the view that the client has.
     has: Option<u64>,
     /// The client knows that its view may be out of date.
     is_stale: bool,
-    /// The stream does not look at its view before this time.
-    next_look: Instant,
+    pace: Pace,
+    /// A view has arrived just now.
+    is_fresh: bool,
 }
 
 impl EventSource for ViewSource {
@@ -103,7 +106,8 @@ impl EventSource for ViewSource {
             let was_stale = std::mem::replace(&mut self.is_stale, true);
             return (!was_stale).then(|| Event::new("stale", data.to_string()));
         }
-        if Instant::now() < self.next_look {
+        let now = Instant::now();
+        if !self.pace.is_due(now, std::mem::take(&mut self.is_fresh)) {
             return None;
         }
         self.changes.borrow_and_update();
@@ -113,18 +117,29 @@ impl EventSource for ViewSource {
             return (self.key != ViewKey::Fleet).then(Event::end);
         };
         if self.has == Some(seq) && !was_stale {
-            self.next_look = Instant::now() + LOOK_INTERVAL;
             return None;
         }
         let resumes = is_first && self.has.is_some_and(|has| has < seq);
         let name = if is_first && !resumes { "snapshot" } else { "change" };
         self.has = Some(seq);
-        self.next_look = Instant::now() + VIEW_INTERVAL;
+        self.pace.advance(now, fastrand::f64());
         Some(Event::with_id(name, seq.to_string(), data))
     }
 
     async fn changed(&mut self) -> Option<()> {
-        sleep_until(self.next_look).await;
-        self.changes.changed().await.ok()
+        sleep_until(self.pace.fresh_from()).await;
+        let due_at = self.pace.due_at();
+        if Instant::now() >= due_at {
+            return self.changes.changed().await.ok();
+        }
+        // A view that arrived before is sent at its time.
+        self.changes.mark_unchanged();
+        tokio::select! {
+            changed = self.changes.changed() => {
+                self.is_fresh = true;
+                changed.ok()
+            }
+            () = sleep_until(due_at) => Some(()),
+        }
     }
 }

@@ -9,7 +9,6 @@ use axum::response::Response;
 use maud::{Markup, html};
 use muster_client::ask::understood;
 use muster_contract::Timestamp;
-use muster_contract::incident::HubIncident;
 use muster_contract::query::{DeploymentsAnswer, PAGE_MAX};
 use muster_contract::timeline::TimelineAnswer;
 use muster_contract::view::{DeploymentView, FleetView, SiteView, Verdict};
@@ -18,15 +17,17 @@ use serde_json::{Map, Value, json};
 use super::command::Command;
 use super::evidence;
 use super::frame::{Frame, ProblemPage};
+use super::incidents;
 use super::parts::{
     ago, bar, cli, codes_left_out, count, deployment, encoded, freshness, installed, legend, none, number,
-    panel, second, short, split, verdict,
+    panel, second, short, split, unknown, verdict,
 };
 use super::rollout;
 use super::side::{Part, Side, deployments};
 use super::silence::heat_map;
 use super::timeline::{self, Chart};
 use super::waiting;
+use crate::login::current;
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::people::live::CachedView;
@@ -53,23 +54,35 @@ pub(super) async fn page(
     let mut question = values.question(now)?;
     question.retain(|field, _| field == "at");
     if question.is_empty() {
-        let views = people.feed.views();
-        let side = people.shared.side(&people.hub, now).await;
-        let deployments = views.deployments.values().map(view).collect();
-        let sites = views.sites.values().map(view).collect();
-        let screen = Screen {
-            fleet: views.fleet.as_ref().map(view),
-            deployments,
-            sites,
-            side: Some(&side),
-            history: Chart::of("/", &values, now, None)?.draw(&side.timeline),
-            timeline: &side.timeline,
-            rows,
-            now,
+        let chart = Chart::of("/", &values, now, None)?;
+        let offers = (current::offers_approvals(), current::offers_changes());
+        let shown = (values.get(timeline::SPAN.name).map(str::to_owned), offers);
+        let screen = async { present(&people, &chart, rows, now).await };
+        let content = if rows == ROWS_MAX {
+            people.shared.screen((people.feed.changes_seen(), now.as_second(), shown), screen).await
+        } else {
+            Arc::new(screen.await)
         };
-        return Ok(Frame::live("Fleet", "Fleet").answer(&people, &screen.draw()));
+        return Ok(Frame::live("Fleet", "Fleet").answer(&people, &content));
     }
     past(&people, question, &values, rows).await
+}
+
+/// The first screen of this moment.
+async fn present(people: &People, chart: &Chart<'_>, rows: usize, now: Timestamp) -> Markup {
+    let side = people.shared.side(&people.hub, now).await;
+    let views = people.feed.views();
+    let screen = Screen {
+        fleet: views.fleet.as_ref().map(view),
+        deployments: views.deployments.values().map(view).collect(),
+        sites: views.sites.values().map(view).collect(),
+        side: Some(&side),
+        history: chart.draw(&side.timeline),
+        timeline: &side.timeline,
+        rows,
+        now,
+    };
+    screen.draw()
 }
 
 fn view<V>(held: &Arc<CachedView<V>>) -> &V {
@@ -148,7 +161,7 @@ impl Screen<'_> {
                         (rollouts(side, self.now))
                         (self.dark(side))
                         (self.errors())
-                        (incidents(&side.incidents, self.now))
+                        (incidents::panel(&side.incidents, self.now))
                         (quarantined(&side.quarantined))
                     }
                 }
@@ -356,11 +369,6 @@ impl Screen<'_> {
     }
 }
 
-/// A part of the screen that no service has answered.
-fn unknown(why: &str) -> Markup {
-    html! { p.dark { "Not known: " (why) } }
-}
-
 fn rollouts(side: &Side, now: Timestamp) -> Markup {
     let rows = match (&side.held, &side.rollouts) {
         (Err(why), _) => unknown(why),
@@ -379,37 +387,6 @@ fn rollouts(side: &Side, now: Timestamp) -> Markup {
         Some("muster rollout list".into()),
         rows,
     )
-}
-
-fn incidents(incidents: &Part<Vec<HubIncident>>, now: Timestamp) -> Markup {
-    let rows = match incidents {
-        Err(why) => unknown(why),
-        Ok(incidents) if incidents.is_empty() => none("No incident of the hub within a day."),
-        Ok(incidents) => {
-            html! { ul.rows { @for incident in incidents { li { (self::incident(incident, now)) } } } }
-        }
-    };
-    let total = incidents.as_ref().map(Vec::len).unwrap_or_default();
-    // The command prints them above its answer.
-    let command = Some("muster fleet".into());
-    panel(html! { "Incidents of the hub" }, html! { (number(total as u64)) }, command, rows)
-}
-
-fn incident(incident: &HubIncident, now: Timestamp) -> Markup {
-    let what = serde_json::to_value(&incident.incident.what).unwrap_or_default();
-    let fields: Vec<String> = what
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(name, _)| *name != "type")
-        .map(|(name, value)| {
-            format!("{name} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-        })
-        .collect();
-    html! {
-        div.head { strong { (what["type"].as_str().unwrap_or("incident")) } span.soft { (ago(incident.incident.at, now)) } }
-        p.more { (fields.join(", ")) @if incident.count > 1 { " \u{b7} " (count(incident.count, "time")) " within a day" } }
-    }
 }
 
 fn quarantined(quarantined: &Part<(u64, bool)>) -> Markup {

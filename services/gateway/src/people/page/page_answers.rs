@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use maud::Markup;
 use muster_client::ask::{AskError, Hub};
 use muster_contract::plans::PlansAnswer;
 use muster_contract::timeline::TimelineAnswer;
@@ -14,10 +15,16 @@ use super::side::{self, Part, Side};
 /// An answer of a service, or why there is none.
 type ServiceAnswer<A> = Result<A, AskError>;
 
+/// The state that a first screen shows: changes of the views that it has seen, second of its times, span of its chart, and whether it
+/// offers approvals and changes.
+type ShownState = (u64, i64, (Option<String>, (bool, bool)));
+
 /// The shared answers, by kind.
 #[derive(Default)]
 pub(crate) struct PageAnswers {
     side: SharedAnswers<(), Side>,
+    /// By what they show.
+    screens: SharedAnswers<ShownState, Markup>,
     /// By deployment; that of the fleet by none.
     timelines: SharedAnswers<Option<DeploymentId>, Part<TimelineAnswer>>,
     /// By the plan before the page of the list.
@@ -36,6 +43,11 @@ impl PageAnswers {
     /// The parts of the first screen beside the views.
     pub(super) async fn side(&self, hub: &Hub, now: Timestamp) -> Arc<Side> {
         self.side.read((), Box::pin(side::read(hub, now))).await
+    }
+
+    /// The content of the first screen, drawn once for all readers who would see the same.
+    pub(super) async fn screen(&self, shown: ShownState, draw: impl Future<Output = Markup>) -> Arc<Markup> {
+        self.screens.read(shown, draw).await
     }
 
     /// How the counts of the fleet, or of a deployment, have changed.
@@ -69,8 +81,9 @@ pub(crate) struct ClearAtEnd(Arc<PageAnswers>);
 
 impl Drop for ClearAtEnd {
     fn drop(&mut self) {
-        let PageAnswers { side, timelines, plans, plan_details } = &*self.0;
+        let PageAnswers { side, screens, timelines, plans, plan_details } = &*self.0;
         side.clear();
+        screens.clear();
         timelines.clear();
         plans.clear();
         plan_details.clear();
@@ -79,7 +92,30 @@ impl Drop for ClearAtEnd {
 
 #[cfg(test)]
 mod tests {
+    use maud::html;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_screen_is_drawn_once_for_those_who_would_see_the_same() {
+        let shared = Arc::new(PageAnswers::default());
+        let read = async |shown: ShownState, words: &str| {
+            let screen = shared
+                .screen(shown, async {
+                    html! { (words) }
+                })
+                .await;
+            screen.0.clone()
+        };
+        let shown = |changes, second, offers_changes| (changes, second, (None, (true, offers_changes)));
+        assert_eq!(read(shown(1, 1, true), "first").await, "first");
+        assert_eq!(read(shown(1, 1, true), "again").await, "first");
+        assert_eq!(read(shown(2, 1, true), "another view").await, "another view");
+        assert_eq!(read(shown(1, 2, true), "another second").await, "another second");
+        assert_eq!(read(shown(1, 1, false), "another role").await, "another role");
+        drop(shared.clear_at_end());
+        assert_eq!(read(shown(1, 1, true), "after a change").await, "after a change");
+    }
 
     #[tokio::test]
     async fn a_page_after_a_change_shares_no_answer_from_before_it() {

@@ -356,6 +356,11 @@ pub(super) fn encoded(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
+/// A part of the screen that no service has answered.
+pub(super) fn unknown(why: &str) -> Markup {
+    html! { p.dark { "Not known: " (why) } }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@
 //! asked once a second. If the reader who asked goes away, the next one asks. [`SharedAnswers::clear`] also parts new readers from
 //! questions under way, whose answers may be older than the change that it follows.
 //!
-//! It knows no session: only an answer that is the same for every role may be shared.
+//! It knows no session: what an answer shows to some roles alone must be in its question.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -26,7 +26,7 @@ pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event
 /// Most open streams: those of 10,000 programs and of 2,000 pages.
 const STREAMS_MAX: i64 = 12_000;
 /// Longest time without an event; also the longest time between two checks of the session.
-const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+pub(super) const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Age at which a stream ends; the client opens another one.
 const AGE_MAX: Duration = Duration::from_secs(30 * 60);
 /// Delay before a client connects again, in milliseconds, and the random part on top of it.
