@@ -33,7 +33,7 @@ const PENDING_WITHIN: Duration = Duration::from_millis(100);
 struct NoReports;
 
 impl PlansEvidence for NoReports {
-    fn placement(&self, _: &DeviceKey, _: &InstanceName) -> PlacementEvidence {
+    fn placement(&self, _: &DeviceKey, _: &InstanceName) -> PlacementEvidence<'_> {
         PlacementEvidence { is_known: true, ..PlacementEvidence::of(None::<Digest>, None, None) }
     }
 }

@@ -130,6 +130,35 @@ async fn two_revisions_of_a_plan_run_side_by_side_until_a_switch() {
 }
 
 #[tokio::test]
+async fn a_migrated_plan_runs_in_the_other_one_before_it_stops() {
+    let (system, devices) = with_nodes(4).await;
+    change(&system, "plan-apply", plan()).await;
+    let mut next = plan();
+    next["name"] = json!("next");
+    change(&system, "plan-apply", next).await;
+    deploy(&system, "r1", 1, "1").await;
+    approve(&system, &["CREATE"]).await;
+    revision(&system, "r1", "completed").await;
+    let old = ordered(&system, &devices).await;
+    change(&system, "plan-migrate", json!({ "plan": "web", "to": "next", "id": "m1" })).await;
+    approve(&system, &["CREATE"]).await;
+    // The deletion waits for its approval once the other plan has completed its revision.
+    pending(&system, &["DELETE"]).await;
+    let both = ordered(&system, &devices).await;
+    assert!(
+        count(&both) == 2 && old.iter().all(|(node, ids)| ids.is_empty() || both[node] == *ids),
+        "{both:?}"
+    );
+    approve(&system, &["DELETE"]).await;
+    let left = revision(&system, "m1", "completed").await;
+    assert_eq!(left["plan"]["revisions"][1]["migratedTo"], "next", "{left}");
+    assert_eq!(left["summary"]["instances"], 0, "{left}");
+    let moved = ask(&system, "plan-get", &json!({ "plan": "next" })).await;
+    assert_eq!(moved["summary"]["runtime"], json!({ "running": 1 }), "{moved}");
+    assert_eq!(count(&ordered(&system, &devices).await), 1);
+}
+
+#[tokio::test]
 async fn a_relocate_moves_a_running_instance_to_another_device() {
     let (system, devices) = with_nodes(4).await;
     change(&system, "plan-apply", plan()).await;
@@ -235,6 +264,59 @@ async fn a_follower_of_plans_gets_each_change_once_also_over_a_killed_planner() 
         let message = refused["error"]["message"].as_str().unwrap_or_default();
         assert!(refused["error"]["code"] == "badRequest" && message.contains(words), "{refused}");
     }
+}
+
+#[tokio::test]
+async fn a_hook_chooses_nodes_before_placement_and_each_end_is_followed() {
+    let (mut system, devices) = with_nodes(4).await;
+    let mut spec = plan();
+    spec["hooks"] = json!([{ "before": "placement", "request": "muster.check.sites" }]);
+    change(&system, "plan-apply", spec).await;
+    deploy(&system, "r1", 2, "1").await;
+    let held = async || {
+        let answer = ask(&system, "plan-get", &json!({ "plan": "web" })).await;
+        let message = answer["plan"]["revisions"][0]["message"].to_string();
+        if message.contains("hook muster.check.sites is inconclusive") {
+            Ok(answer)
+        } else {
+            Err(answer.to_string())
+        }
+    };
+    let held = system.eventually("no answer holds the revision", held).await;
+    assert_eq!(
+        (&held["plan"]["revisions"][0]["state"], &held["summary"]["instances"]),
+        (&json!("pending"), &json!(0))
+    );
+
+    // A killed planner asks again.
+    system.kill(PLANNER).await;
+    let answer = json!({ "result": "pass", "nodes": devices[1..], "reason": "press-1 is full",
+        "coordinates": {} })
+    .to_string();
+    let _responder = system.bus.respond("muster.check.sites", move |_| answer.clone().into()).await.unwrap();
+    system.start_again(PLANNER);
+    approve(&system, &["CREATE", "CREATE"]).await;
+    revision(&system, "r1", "completed").await;
+    let on = ordered(&system, &devices).await;
+    assert!(count(&on) == 2 && on.get(NODES[0]).is_none_or(Vec::is_empty), "{on:?}");
+    for (words, shown) in [
+        (["plan", "explain", "web"], "hook muster.check.sites left it out: press-1 is full"),
+        (["plan", "show", "web"], "leaves out 1 node"),
+    ] {
+        let said = String::from_utf8(system.muster(&words).await.stdout).unwrap();
+        assert!(said.contains(shown), "{said}");
+    }
+
+    deploy(&system, "r2", 2, "2").await;
+    approve(&system, &["UPDATE", "UPDATE"]).await;
+    revision(&system, "r2", "completed").await;
+    deploy(&system, "r3", 0, "2").await;
+    approve(&system, &["DELETE", "DELETE"]).await;
+    revision(&system, "r3", "completed").await;
+    let (of_plan, _) = changes(&system, &["muster.plan.web"], 0).await;
+    let said = of_plan.iter().map(|change| change["document"]["change"]["message"].as_str().unwrap());
+    let ends: Vec<_> = said.filter(|message| message.ends_with("is completed")).collect();
+    assert_eq!(ends, ["revision r1 is completed", "revision r2 is completed", "revision r3 is completed"]);
 }
 
 #[tokio::test]

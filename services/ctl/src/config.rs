@@ -19,6 +19,7 @@ mod status;
 mod subscriptions;
 mod support;
 mod time;
+mod verdicts;
 mod watch;
 mod webhooks;
 mod why;
@@ -51,15 +52,16 @@ pub use login::LoginArgs;
 pub(crate) use packages::PackageCommand;
 pub(crate) use plan_history::PlanHistoryArgs;
 pub(crate) use plans::{
-    InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, OperateArgs, OperationCommand,
-    OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, RollbackArgs, VerdictArgs,
-    VerdictFlags, YesArg,
+    InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, MigrateArgs, OperateArgs,
+    OperationCommand, OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs,
+    RollbackArgs,
 };
 pub(crate) use quarantine::{JudgeArgs, ListArgs, QuarantineCommand};
 pub(crate) use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutStates, RolloutWatchArgs};
 pub use status::{DeprecatedType, Export, Names, Show, StatusArgs};
 pub(crate) use subscriptions::SubscriptionCommand;
 pub(crate) use support::SupportArgs;
+pub(crate) use verdicts::{VerdictArgs, VerdictFlags, YesArg};
 pub(crate) use watch::{WatchAbout, WatchArgs};
 pub(crate) use webhooks::WebhookCommand;
 pub(crate) use why::{WhyAbout, WhyArgs};

@@ -8,6 +8,7 @@ mod history;
 mod instances;
 mod inventory;
 mod manifest;
+mod migrate;
 mod operations;
 
 use muster_contract::PlanName;
@@ -52,6 +53,7 @@ pub async fn plan(session: &mut Session<'_>, command: PlanCommand) -> Result<boo
         PlanCommand::Show { plan } => show(session, &plan).await.map(|()| true),
         PlanCommand::Deploy(args) => deploy(session, &args).await,
         PlanCommand::Rollback(args) => roll_back(session, args).await,
+        PlanCommand::Migrate(args) => migrate::run(session, args).await,
         PlanCommand::Explain { plan } => {
             let answer = session.hub.planner("plan-explain", &PlanQuery { plan }).await?;
             session.show(&answer, |answer, _| render::plans::explain(answer)).map(|()| true)

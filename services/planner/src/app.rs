@@ -62,7 +62,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, S
     let restored = checkpoint::restore(checkpoints.clone()).await;
     let resume = checkpoints.clone().zip(restored.as_ref().map(Checkpoint::mark));
     let ledger = BusLedger::resume(bus.clone(), resume);
-    let planner = Planner::new(services, asker, ledger, Arc::new(SystemClock), metrics.clone())
+    let planner = Planner::new(services, asker.clone(), ledger, Arc::new(SystemClock), metrics.clone())
         .with_health(supervisor.health());
     let of_plans = checkpoints.clone();
     let planner = match checkpoints {
@@ -72,7 +72,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, S
     supervisor.spawn(Stage::Intake, "plan", planner.run(every, ready, supervisor.token(Stage::Intake)));
     // A server without rights needs no credentials.
     if is_open || plans_creds.is_some() {
-        plans::spawn(config_of_plans, bus, supervisor, metrics.clone(), of_plans);
+        plans::spawn(config_of_plans, bus, asker, supervisor, metrics.clone(), of_plans);
     } else {
         tracing::info!("keeping no plans: --plans-creds names no credentials of the role scheduler");
     }

@@ -1,13 +1,19 @@
-//! Asks one check over NATS or https, and reads its answer. No answer, a late one and a foreign one are inconclusive.
+//! Asks one check, or one hook of a plan, over NATS or https, and reads its answer. No answer, a late one and a foreign one are inconclusive.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use muster_contract::canonical::Digest;
-use muster_contract::rollout::{CHECK_ANSWER_BYTES_MAX, Check, CheckAnswer, CheckRequest, CheckResult};
+use muster_contract::limits::HOOK_ANSWER_BYTES_MAX;
+use muster_contract::plans::{HookAnswer, HookRequest, PlanHook};
+use muster_contract::rollout::{
+    CHECK_ANSWER_BYTES_MAX, Check, CheckAnswer, CheckRequest, CheckResult, CheckTarget,
+};
 use muster_contract::state::cut;
 use muster_service::error::chain;
+use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::services::Requests;
@@ -15,7 +21,8 @@ use crate::webhook::Webhooks;
 
 /// Longest time for one answer.
 pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Questions at once.
+/// Questions of checks at once. Those of hooks are bounded by the plans whose hooks are asked at once, so that hooks without an
+/// answer delay no check.
 const QUESTIONS_MAX: usize = 32;
 /// Bytes of a reason that are kept.
 const REASON_BYTES_MAX: usize = 200;
@@ -46,23 +53,61 @@ impl<R: Requests> Asker<R> {
         let Ok(_room) = self.room.acquire().await else {
             return CheckOutcome::inconclusive("the planner stops");
         };
-        match tokio::time::timeout(CHECK_TIMEOUT, self.answer(check, question)).await {
-            Ok(Ok(answer)) => CheckOutcome::read(&answer, question.digest),
-            Ok(Err(reason)) => CheckOutcome::inconclusive(&reason),
-            Err(_) => CheckOutcome::inconclusive(&format!("no answer within {CHECK_TIMEOUT:?}")),
+        match self.answer(check.target(), question, CHECK_ANSWER_BYTES_MAX).await {
+            Ok(answer) => CheckOutcome::read(&answer, question.digest),
+            Err(reason) => CheckOutcome::inconclusive(&reason),
         }
     }
 
-    async fn answer(&self, check: &Check, question: &CheckRequest) -> Result<Bytes, String> {
-        let payload = Bytes::from(serde_json::to_vec(question).map_err(|error| chain(&error))?);
-        match (&check.request, &check.webhook) {
-            (Some(subject), _) => {
-                let answer = self.bus.request(subject.as_str(), payload, CHECK_TIMEOUT).await;
-                answer.map_err(|error| chain(&error))
-            }
-            (None, Some(url)) => self.webhooks.post(url, payload).await.map_err(|error| chain(&error)),
-            (None, None) => Err("it names nobody to ask".to_owned()),
+    /// Asks a hook of a plan. No answer, a late one and a foreign one are inconclusive.
+    pub(crate) async fn ask_hook(&self, hook: &PlanHook, question: &HookRequest) -> HookAnswer {
+        let answer = self.answer(hook.target(), question, HOOK_ANSWER_BYTES_MAX).await;
+        let read = answer.and_then(|answer| {
+            serde_json::from_slice::<HookAnswer>(&answer)
+                .map_err(|error| format!("an answer that is none: {error}"))
+        });
+        match read {
+            Ok(answer) => HookAnswer { reason: shown(&answer.reason), ..answer },
+            Err(reason) => HookAnswer {
+                result: CheckResult::Inconclusive,
+                reason: shown(&reason),
+                nodes: None,
+                coordinates: BTreeMap::new(),
+            },
         }
+    }
+
+    /// The answer to a question.
+    ///
+    /// # Errors
+    /// The reason why there is none in time, or none of so few bytes.
+    async fn answer(
+        &self,
+        target: Option<CheckTarget<'_>>,
+        question: &impl Serialize,
+        bytes_max: usize,
+    ) -> Result<Bytes, String> {
+        let target = target.ok_or("it names nobody to ask")?;
+        let payload = Bytes::from(serde_json::to_vec(question).map_err(|error| chain(&error))?);
+        let answer = async {
+            match target {
+                CheckTarget::Request(subject) => {
+                    let answer = self.bus.request(subject.as_str(), payload, CHECK_TIMEOUT).await;
+                    answer.map_err(|error| chain(&error))
+                }
+                CheckTarget::Webhook(url) => {
+                    self.webhooks.post(url, payload, bytes_max).await.map_err(|error| chain(&error))
+                }
+            }
+        };
+        let answer = tokio::time::timeout(CHECK_TIMEOUT, answer)
+            .await
+            .unwrap_or_else(|_| Err(format!("no answer within {CHECK_TIMEOUT:?}")))?;
+        let bytes = answer.len();
+        if bytes > bytes_max {
+            return Err(format!("an answer of {bytes} bytes; {bytes_max} are allowed"));
+        }
+        Ok(answer)
     }
 }
 
@@ -73,12 +118,6 @@ impl CheckOutcome {
 
     /// Reads an answer to a question about a content.
     fn read(answer: &[u8], digest: Digest) -> Self {
-        if answer.len() > CHECK_ANSWER_BYTES_MAX {
-            let bytes = answer.len();
-            return Self::inconclusive(&format!(
-                "an answer of {bytes} bytes; {CHECK_ANSWER_BYTES_MAX} are allowed"
-            ));
-        }
         match serde_json::from_slice::<CheckAnswer>(answer) {
             Err(error) => Self::inconclusive(&format!("an answer that is none: {error}")),
             Ok(answer) if answer.digest.is_some_and(|of| of != digest) => {
@@ -98,7 +137,11 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use muster_bus::RequestError;
+    use serde_json::json;
+
     use super::*;
+    use crate::webhook::WebhookConfig;
 
     #[test]
     fn a_foreign_answer_is_inconclusive() {
@@ -118,10 +161,84 @@ mod tests {
             r#"{"result":"PASS"}"#,
             r#"{"result":true}"#,
             &format!(r#"{{"result":"pass","digest":"{other}"}}"#),
-            &format!(r#"{{"result":"pass","reason":"{}"}}"#, "x".repeat(CHECK_ANSWER_BYTES_MAX)),
         ] {
             assert_eq!(result(foreign), CheckResult::Inconclusive, "{foreign:.60}");
         }
+    }
+
+    /// A bus that answers each question with this text.
+    #[derive(Clone)]
+    struct FixedReply(String);
+
+    impl Requests for FixedReply {
+        async fn request(&self, _: &str, _: Bytes, _: Duration) -> Result<Bytes, RequestError> {
+            Ok(Bytes::from(self.0.clone()))
+        }
+    }
+
+    fn asker(answer: String) -> Asker<FixedReply> {
+        Asker::new(FixedReply(answer), Webhooks::new(WebhookConfig::default()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_long_or_foreign_answer_of_a_check_or_a_hook_is_inconclusive() {
+        let hook = json!({ "before": "placement", "request": "muster.check.a" });
+        let hook: PlanHook = serde_json::from_value(hook).unwrap();
+        let question = json!({
+            "plan": "web", "revision": "r1", "instances": 1, "coordinates": {}, "candidates": [], "candidatesCount": 0 });
+        let question: HookRequest = serde_json::from_value(question).unwrap();
+        let long = |bytes: usize| json!({ "result": "pass", "reason": "x".repeat(bytes) }).to_string();
+        for (answer, result) in [
+            (long(CHECK_ANSWER_BYTES_MAX), CheckResult::Pass),
+            (long(HOOK_ANSWER_BYTES_MAX), CheckResult::Inconclusive),
+            (r#"{"result":"pass","nodes":["no node"]}"#.to_owned(), CheckResult::Inconclusive),
+            ("{}".to_owned(), CheckResult::Inconclusive),
+        ] {
+            let answer = asker(answer).ask_hook(&hook, &question).await;
+            assert_eq!(answer.result, result);
+            assert!(answer.reason.len() <= REASON_BYTES_MAX && answer.nodes.is_none());
+        }
+        let check: Check = serde_json::from_value(json!({ "request": "muster.check.a" })).unwrap();
+        let question = json!({ "deployment": "web", "digest": Digest::of_bytes(b"v2"), "rollout": "rollout.yaml",
+            "wave": "canary", "ledgerSeq": 9, "targets": 2, "lo": 1, "hi": 2 });
+        let question: CheckRequest = serde_json::from_value(question).unwrap();
+        let outcome = asker(long(CHECK_ANSWER_BYTES_MAX)).ask(&check, &question).await;
+        assert_eq!(outcome.result, CheckResult::Inconclusive);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hooks_without_an_answer_delay_no_check() {
+        /// A bus on which checks alone are answered.
+        #[derive(Clone)]
+        struct NoHooks;
+
+        impl Requests for NoHooks {
+            async fn request(&self, subject: &str, _: Bytes, _: Duration) -> Result<Bytes, RequestError> {
+                if subject == "muster.check.hook" {
+                    std::future::pending::<()>().await;
+                }
+                Ok(Bytes::from_static(br#"{"result":"pass"}"#))
+            }
+        }
+
+        let asker = Asker::new(NoHooks, Webhooks::new(WebhookConfig::default()).unwrap());
+        let hook = json!({ "before": "placement", "request": "muster.check.hook" });
+        let hook: PlanHook = serde_json::from_value(hook).unwrap();
+        let question: HookRequest = serde_json::from_value(json!({
+            "plan": "web", "revision": "r1", "instances": 1, "coordinates": {}, "candidates": [], "candidatesCount": 0 }))
+        .unwrap();
+        for _ in 0..2 * QUESTIONS_MAX {
+            let (asker, hook, question) = (asker.clone(), hook.clone(), question.clone());
+            tokio::spawn(async move { asker.ask_hook(&hook, &question).await });
+        }
+        tokio::task::yield_now().await;
+        let begun = tokio::time::Instant::now();
+        let check: Check = serde_json::from_value(json!({ "request": "muster.check.a" })).unwrap();
+        let question = json!({ "deployment": "web", "digest": Digest::of_bytes(b"v2"), "rollout": "rollout.yaml",
+            "wave": "canary", "ledgerSeq": 9, "targets": 2, "lo": 1, "hi": 2 });
+        let question: CheckRequest = serde_json::from_value(question).unwrap();
+        assert_eq!(asker.ask(&check, &question).await.result, CheckResult::Pass);
+        assert!(begun.elapsed() < CHECK_TIMEOUT, "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //! muster.planner.* ─► responder ─┐                        ┌─► log ─► PLANS (one append at a time, for its last sequence)
 //! PLANS ──► log ─────────────────┼─► keeper ─► domain::plans
+//! hooks ─► asker ────────────────┤
 //! LEDGER ─► ledger ─► evidence ──┘                        └─► orders ─► muster.publisher.{apply, remove}
 //! PLANS ──► history ─► answers of change-list
 //! ```
@@ -13,6 +14,7 @@
 
 mod call;
 mod history;
+mod hooks;
 mod keeper;
 mod ledger_evidence;
 mod log;

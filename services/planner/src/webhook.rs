@@ -1,4 +1,4 @@
-//! Posts the question of a check to an https webhook, signed with the planner's secret, and reads its answer.
+//! Posts the question of a check or a hook to an https webhook, signed with the planner's secret, and reads its answer.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_contract::WebhookUrl;
-use muster_contract::rollout::CHECK_ANSWER_BYTES_MAX;
 use muster_webhook::signature::{SIGNATURE, hex_hmac};
 use muster_webhook::{Client, PostError, SetupError};
 
@@ -90,17 +89,22 @@ impl Webhooks {
         Ok(Self(Some(Arc::new(Signing { client, secret }))))
     }
 
-    /// Posts a question; the body of the answer.
+    /// Posts a question; the body of the answer, of at most `bytes_max`.
     ///
     /// # Errors
     /// There is no whole answer with status 200.
-    pub(crate) async fn post(&self, url: &WebhookUrl, question: Bytes) -> Result<Bytes, WebhookError> {
+    pub(crate) async fn post(
+        &self,
+        url: &WebhookUrl,
+        question: Bytes,
+        bytes_max: usize,
+    ) -> Result<Bytes, WebhookError> {
         let Signing { client, secret } = &**self.0.as_ref().ok_or(WebhookError::NoSecret)?;
         let headers = [
             ("content-type", "application/json".to_owned()),
             (SIGNATURE, format!("sha256={}", hex_hmac(secret, &[&question]))),
         ];
-        let answer = client.post(url, &headers, question, CHECK_ANSWER_BYTES_MAX).await?;
+        let answer = client.post(url, &headers, question, bytes_max).await?;
         if answer.status == OK { Ok(answer.body) } else { Err(WebhookError::Status(answer.status)) }
     }
 }

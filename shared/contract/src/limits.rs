@@ -106,6 +106,12 @@ pub const PLAN_APPLICATIONS_MAX: usize = 64;
 pub const PORTS_MAX: usize = 32;
 /// Matchers of one plan, one for each type of capability; names of one matcher; capabilities of one node.
 pub const MATCHERS_MAX: usize = 32;
+/// Hooks of one plan.
+pub const PLAN_HOOKS_MAX: usize = 8;
+/// Candidates that one question of a hook names.
+pub const HOOK_CANDIDATES_MAX: usize = 100;
+/// Bytes of an answer of a hook.
+pub const HOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Revisions that a plan keeps: finished ones that no instance runs are dropped first.
 pub const PLAN_REVISIONS_MAX: usize = 32;
 /// Bytes of a plan as JSON.

@@ -7,10 +7,13 @@
 mod answers;
 mod change;
 mod checks;
+mod hook;
+mod hook_question;
 mod instance;
 mod inventory;
 mod operation;
 mod plan;
+mod queries;
 mod requests;
 
 pub use self::answers::{
@@ -19,21 +22,27 @@ pub use self::answers::{
     PlannerErrorReply, PlansAnswer, PlansChangesAnswer, RejectedNode, RuntimeState, StoredPlansChange,
 };
 pub use self::change::PlansChange;
+pub use self::hook::{AnsweredHook, HookAnswers, HookStep, PlanHook};
+pub use self::hook_question::{HookAnswer, HookRequest};
 pub use self::instance::{Instance, InstanceState, Placement};
 pub use self::inventory::{
     Capability, Cluster, Disruption, DisruptionState, InventoryState, Node, NodeState, NodeVolume, Resources,
 };
-pub use self::operation::{Operation, OperationApproval, OperationState, OperationStep, OperationType};
+pub use self::operation::{
+    ManualCompletion, Operation, OperationApproval, OperationState, OperationStep, OperationType,
+};
 pub use self::plan::{
-    ApplicationPort, ApplicationVolume, CapabilityMatcher, Comparator, ComparatorError, Coordinates, Plan,
-    PlanApplication, PlanRevision, PlanSpec, PlanState, RevisionState,
+    ApplicationPort, ApplicationVolume, CapabilityMatcher, Comparator, ComparatorError, Coordinates,
+    Dependency, Plan, PlanApplication, PlanMigration, PlanRevision, PlanSpec, PlanState, RevisionState,
+};
+pub use self::queries::{
+    InstancesQuery, InventoryKind, InventoryQuery, OperationsQuery, PlanQuery, PlansChangesQuery, PlansQuery,
 };
 pub use self::requests::{
-    CapabilitySpec, ClusterSpec, DisruptionRequest, DisruptionVerb, InstancesQuery, InventoryApplyRequest,
-    InventoryDeleteRequest, InventoryItem, InventoryKind, InventoryName, InventoryQuery,
-    InventoryStateRequest, NodeSpec, OperationRequest, OperationVerdictRequest, OperationsQuery,
-    PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanQuery, PlanRollbackRequest, PlanStateRequest,
-    PlansChangesQuery, PlansQuery, RevisionStateRequest, RevisionVerb,
+    CapabilitySpec, ClusterSpec, DisruptionRequest, DisruptionVerb, InventoryApplyRequest,
+    InventoryDeleteRequest, InventoryItem, InventoryName, InventoryStateRequest, NodeSpec, OperationRequest,
+    OperationVerdictRequest, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanMigrateRequest,
+    PlanRollbackRequest, PlanStateRequest, RevisionStateRequest, RevisionVerb,
 };
 
 #[cfg(test)]

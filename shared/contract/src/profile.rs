@@ -20,9 +20,19 @@ pub const UPTIME_DEFAULT: Duration = Duration::from_secs(1);
 /// Time between SIGTERM and SIGKILL, where nothing is said.
 pub const STOP_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-const PROCESS_PROPERTIES: [&str; 9] =
-    ["command", "args", "env", "workingDir", "readiness", "stopTimeout", "restart", "wait", "timeout"];
-const SIMULATED_PROPERTIES: [&str; 9] = [
+const PROCESS_PROPERTIES: [&str; 10] = [
+    "command",
+    "args",
+    "env",
+    "workingDir",
+    "readiness",
+    "stopTimeout",
+    "restart",
+    "wait",
+    "waitBefore",
+    "timeout",
+];
+const SIMULATED_PROPERTIES: [&str; 10] = [
     "startDelay",
     "stopDelay",
     "failStarts",
@@ -31,10 +41,19 @@ const SIMULATED_PROPERTIES: [&str; 9] = [
     "packageLocation",
     "packageDigest",
     "wait",
+    "waitBefore",
     "timeout",
 ];
-const PACKAGE_PROPERTIES: [&str; 7] =
-    ["repository", "revision", "packageLocation", "packageDigest", "keyLocation", "wait", "timeout"];
+const PACKAGE_PROPERTIES: [&str; 8] = [
+    "repository",
+    "revision",
+    "packageLocation",
+    "packageDigest",
+    "keyLocation",
+    "wait",
+    "waitBefore",
+    "timeout",
+];
 /// Properties that Muster adds for some types of packages.
 const COMPOSE_FILE: &str = "composeFile";
 const MANIFESTS: &str = "manifests";
@@ -130,13 +149,22 @@ fn typed<T: DeserializeOwned>(properties: &Map<String, Value>) -> Result<T, Viol
     })
 }
 
-/// Margo's `wait` and `timeout`.
+/// Margo's `wait` and `timeout`, and the time before a start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gate {
     /// Start the next component only when this one is ready. True where nothing is said.
     #[serde(default, deserialize_with = "flag", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<bool>")]
     pub wait: Option<bool>,
+    /// Time between the readiness of the components before this one and its start: `30s` (ours). Not for a retry of this one alone.
+    #[serde(
+        default,
+        rename = "waitBefore",
+        deserialize_with = "duration",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Option<String>")]
+    pub wait_before: Option<Duration>,
     /// Not ready within this time is failed: `8m30s`.
     #[serde(default, deserialize_with = "duration", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]

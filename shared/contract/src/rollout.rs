@@ -29,7 +29,7 @@ use crate::version::{ApiVersion, kind};
 pub use self::approvals::{Approvals, ApproverRole, Approvers};
 pub use self::check::{
     CHECK_ANSWER_BYTES_MAX, CHECK_PREFIX, CHECKS_MAX, Check, CheckAnswer, CheckRequest, CheckResult,
-    CheckSubject,
+    CheckSubject, CheckTarget,
 };
 pub use self::cron::{Cron, CronError};
 pub use self::decisions::{

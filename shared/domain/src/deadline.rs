@@ -1,6 +1,7 @@
 //! Computes deadlines: how long a deployment may stay waiting or unfinished on a fresh device.
 //!
-//! If all components declare a timeout, the limit is their sum; otherwise it is the default. The time counts
+//! If all components declare a timeout, the limit is their sum; otherwise it is the default. The times that components
+//! wait before their start are added. The time counts
 //! from the first attempt at the target, or, before any report, from the moment at which the device could first
 //! learn of it. Only a new target restarts it, or a success that held: no retry, no flap, no silence of the
 //! device, no restart of the hub and no re-assertion does. A device or hub that comes back has half a lease to
@@ -176,7 +177,7 @@ impl Target {
     /// The target that an entry of a desired state sets. A stopped deployment stays unfinished for as long as somebody wants,
     /// so no deadline passes.
     pub(crate) fn of(entry: &DesiredDeployment, set_at: Timestamp, default_limit: Duration) -> Self {
-        let running_limit = || declared_limit(entry).unwrap_or(default_limit);
+        let running_limit = || declared_limit(entry).unwrap_or(default_limit).saturating_add(waits(entry));
         Self {
             deployment: entry.id.clone(),
             generation: entry.target_generation,
@@ -209,6 +210,12 @@ fn declared_limit(entry: &DesiredDeployment) -> Option<Duration> {
     workloads.iter().map(|(_, workload)| workload.gate().timeout).sum()
 }
 
+/// The sum of the times that components wait before their start.
+fn waits(entry: &DesiredDeployment) -> Duration {
+    let workloads = entry.workloads().unwrap_or_default();
+    workloads.iter().filter_map(|(_, workload)| workload.gate().wait_before).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -237,6 +244,16 @@ mod tests {
         assert_eq!(limit(&[Some("90s"), Some("8m30s")]), 600);
         assert_eq!(limit(&[Some("90s"), None]), 1800);
         assert_eq!(limit(&[None]), 1800);
+    }
+
+    #[test]
+    fn the_time_before_a_start_is_added_to_the_limit() {
+        let default = Duration::from_secs(1800);
+        for (timeouts, limit) in [([Some("90s"), Some("60s")], 180), ([Some("90s"), None], 1830)] {
+            let mut entry = entry(&timeouts);
+            entry.profile.components[1].properties.insert("waitBefore".to_owned(), json!("30s"));
+            assert_eq!(Target::of(&entry, at(0), default).limit.as_secs(), limit);
+        }
     }
 
     #[test]

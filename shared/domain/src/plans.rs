@@ -12,13 +12,18 @@
 //! stops before its operation is approved; of one instance one operation runs at a time.
 
 mod advance;
+mod complete;
 mod content;
 mod decide;
+mod deploy;
 mod document;
 mod effects;
 mod evidence;
+mod hook_memory;
+mod hooks;
 mod image;
 mod inventory;
+mod migrate;
 mod naming;
 mod operations;
 mod read;
@@ -36,6 +41,7 @@ pub use self::decide::{Decision, PlansRequest};
 pub use self::document::PlansDocument;
 pub use self::effects::Effect;
 pub use self::evidence::{PlacementEvidence, PlansEvidence};
+pub use self::hooks::HookRun;
 pub use self::read::PlansRead;
 pub use self::state::PlansState;
 pub use self::usage::Usage;

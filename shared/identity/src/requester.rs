@@ -227,8 +227,16 @@ mod tests {
             "muster.planner.operation-approve",
             "muster.planner.operation-reject",
         ];
-        let others =
-            [SUBJECT, "muster.publisher.apply", "muster.planner.operation-cancel", "muster.view.apply", ""];
+        let others = [
+            SUBJECT,
+            "muster.publisher.apply",
+            "muster.planner.operation-cancel",
+            "muster.planner.operation-complete",
+            "muster.planner.operation-fail",
+            "muster.planner.plan-migrate",
+            "muster.view.apply",
+            "",
+        ];
         for (role, may_approve) in [("viewer", false), ("subscriber", false), ("approver", true)] {
             let asked = gateway.representing(person(role)).unwrap();
             for subject in approvals {

@@ -25,11 +25,12 @@ use muster_contract::notify::{
 use muster_contract::packed::ReportBatch;
 use muster_contract::parts::{HubList, PartsAnswer, PartsQuery};
 use muster_contract::plans::{
-    Capability, Cluster, DisruptionRequest, ExplainAnswer, Instance, InstancesAnswer, InstancesQuery,
-    InventoryAnswer, InventoryApplyRequest, InventoryDeleteRequest, InventoryQuery, InventoryStateRequest,
-    Node, OperationRequest, OperationVerdictRequest, OperationsAnswer, OperationsQuery, Plan, PlanAnswer,
-    PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanQuery, PlanRollbackRequest, PlanStateRequest,
-    PlannerErrorReply, PlansAnswer, PlansChangesAnswer, PlansChangesQuery, PlansQuery, RevisionStateRequest,
+    Capability, Cluster, DisruptionRequest, ExplainAnswer, HookAnswer, HookRequest, Instance,
+    InstancesAnswer, InstancesQuery, InventoryAnswer, InventoryApplyRequest, InventoryDeleteRequest,
+    InventoryQuery, InventoryStateRequest, Node, OperationRequest, OperationVerdictRequest, OperationsAnswer,
+    OperationsQuery, Plan, PlanAnswer, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest,
+    PlanMigrateRequest, PlanQuery, PlanRollbackRequest, PlanStateRequest, PlannerErrorReply, PlansAnswer,
+    PlansChangesAnswer, PlansChangesQuery, PlansQuery, RevisionStateRequest,
 };
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
@@ -98,9 +99,11 @@ pub const DOCUMENTS: [Shape; 24] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 55] = [
+pub const MESSAGES: [Shape; 57] = [
     message::<CheckRequest>("CheckRequest"),
     message::<CheckAnswer>("CheckAnswer"),
+    message::<HookRequest>("HookRequest"),
+    message::<HookAnswer>("HookAnswer"),
     request::<IncidentRequest>("IncidentRequest"),
     message::<IncidentAnswer>("IncidentAnswer"),
     message::<IncidentsAnswer>("IncidentsAnswer"),
@@ -174,7 +177,7 @@ pub const FEDERATION: [Shape; 3] =
     [document::<HubList>(), request::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
 
 /// Plans, instances and the inventory: documents, then requests and answers of the planner.
-pub const PLANS: [Shape; 30] = [
+pub const PLANS: [Shape; 31] = [
     document::<Plan>(),
     document::<Instance>(),
     document::<Node>(),
@@ -185,6 +188,7 @@ pub const PLANS: [Shape; 30] = [
     request::<PlanStateRequest>("PlanStateRequest"),
     request::<PlanDeployRequest>("PlanDeployRequest"),
     request::<PlanRollbackRequest>("PlanRollbackRequest"),
+    request::<PlanMigrateRequest>("PlanMigrateRequest"),
     request::<RevisionStateRequest>("RevisionStateRequest"),
     request::<OperationRequest>("OperationRequest"),
     request::<OperationVerdictRequest>("OperationVerdictRequest"),

@@ -289,6 +289,36 @@ async fn a_plan_lives_from_its_node_to_a_running_instance_and_back_over_grpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_running_operation_is_completed_by_hand_over_grpc() {
+    // Nobody runs the device, so no report ends an operation.
+    let stage = Stage::start(&[]).await;
+    stage.inventory(&["worker"]).await;
+    stage.make_plan().await.unwrap();
+    stage.deploy("r1", 1).await.unwrap();
+    stage.approve(OperationType::Create).await;
+    let status = |one: &MetaInstance| one.operations.last().unwrap().status.clone().unwrap();
+    let runs = |one: &MetaInstance| status(one).message.starts_with("RUNNING");
+    let running = stage.instance("the operation runs", runs).await;
+    let id = running.operations[0].id.clone();
+    let completed = stage.decide(&running, &id, OperationState::Succeeded).await.unwrap();
+    let recorded =
+        OperationStatus { state: OperationState::Succeeded.into(), message: "ended by hand: seen".into() };
+    assert_eq!(status(&completed), recorded);
+    assert!(!is_running(&completed), "no report says that it runs: {completed:?}");
+    stage.deployment("r1", DeploymentState::Completed).await;
+    let late = stage.decide(&running, &id, OperationState::Failed).await.unwrap_err();
+    assert_eq!(late.code(), Code::Aborted, "{late:?}");
+
+    let stop = Operation { id: "stop-1".into(), r#type: OperationType::Stop.into(), ..Operation::default() };
+    let request = AddOperationRequest { metadata: completed.metadata, operation: Some(stop) };
+    stage.clients.clone().instances.add_operation(request).await.unwrap();
+    stage.approve(OperationType::Stop).await;
+    let running = stage.instance("the stop runs", runs).await;
+    let failed = stage.decide(&running, &running.operations[1].id, OperationState::Failed).await.unwrap();
+    assert_eq!(status(&failed).state(), OperationState::Failed, "{failed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn each_refusal_over_grpc_has_its_status_code() {
     let stage = Stage::start(&[]).await;
     stage.inventory(&["worker"]).await;

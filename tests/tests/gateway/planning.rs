@@ -161,9 +161,9 @@ async fn inventory_instances_views_and_subscriptions_change_by_rest() {
     let operation = format!("POST /plans/web/instances/{instance}/operations/{id}");
     let late = change(addr, &format!("{operation}/approve"), "If-Match: \"99\"\r\n", &Value::Null).await;
     assert_eq!(late.status, 412, "{late:?}");
-    let reason = json!({ "reason": "not this week" });
-    done(addr, &format!("{operation}/reject"), reason, 200).await;
+    done(addr, &format!("{operation}/reject"), json!({ "reason": "not this week" }), 200).await;
     done(addr, &format!("{operation}/approve"), Value::Null, 409).await;
+    done(addr, &format!("{operation}/complete"), Value::Null, 409).await;
 
     let view = json!({ "apiVersion": "muster/v1", "kind": "ViewDefinition", "groupBy": "site" });
     done(addr, "PUT /views/rings", view, 200).await;

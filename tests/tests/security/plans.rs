@@ -71,7 +71,9 @@ async fn an_approver_approves_operations_by_the_proven_key_and_no_more() {
     for role in [Role::Viewer, Role::Subscriber, Role::Planner] {
         assert!(ask(&hub, role, "operation-approve", &verdict).await.is_err(), "{role:?}");
     }
-    assert!(ask(&hub, Role::Approver, "operation-cancel", &verdict).await.is_err());
+    for verb in ["operation-cancel", "operation-complete", "operation-fail", "plan-migrate"] {
+        assert!(ask(&hub, Role::Approver, verb, &verdict).await.is_err(), "{verb}");
+    }
     let approved = ask(&hub, Role::Approver, "operation-approve", &verdict).await.unwrap();
     let approval = &approved["operations"][0]["approval"];
     assert_eq!(

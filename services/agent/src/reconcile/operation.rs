@@ -14,7 +14,7 @@ use muster_contract::profile::STOP_TIMEOUT_DEFAULT;
 use muster_contract::state::StatusError;
 use muster_contract::{ComponentName, DeploymentId, State};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::runtime::{Running, Runtime, Started, Stopped, Unit, UnitName, code};
@@ -64,8 +64,14 @@ pub(super) struct Operation {
 impl Operation {
     /// Stops units of other versions, then starts every unit: in order, each after the one before unless that one
     /// does not wait. The first failure ends it. `ready` are the components that the hub knows as installed; nothing
-    /// is reported of those that are.
-    pub(super) async fn install(self, units: Vec<Unit>, ready: BTreeSet<ComponentName>) {
+    /// is reported of those that are. `failed` are those that have begun and failed: one of them starts at once if all before it ran.
+    /// So does another version of one that runs, if all before it run unchanged and are ready.
+    pub(super) async fn install(
+        self,
+        units: Vec<Unit>,
+        ready: BTreeSet<ComponentName>,
+        failed: BTreeSet<ComponentName>,
+    ) {
         let Some(_permit) = self.permit().await else { return };
         let running = match self.inventory().await {
             Ok(running) => running,
@@ -75,10 +81,16 @@ impl Operation {
             return self.report(OperationEvent::Failed(error)).await;
         }
         let mut behind = FuturesUnordered::new();
+        let (mut all_ran, mut all_ready) = (true, true);
         for unit in &units {
-            let is_reported =
-                ready.contains(&unit.component) && running.iter().any(|found| is_version(found, unit));
-            let start = self.start(unit, is_reported);
+            let runs = running.iter().any(|found| is_version(found, unit));
+            let is_reported = runs && ready.contains(&unit.component);
+            let wait = unit.workload.gate().wait_before;
+            let is_updated = running.iter().any(|found| found.name == unit.name());
+            let is_repeated = all_ran && failed.contains(&unit.component) || all_ready && is_updated;
+            let wait = wait.filter(|_| !runs && !is_repeated);
+            (all_ran, all_ready) = (all_ran && runs, all_ready && is_reported);
+            let start = self.start_after(wait, unit, is_reported);
             if !unit.workload.gate().waits() {
                 behind.push(start);
             } else if !run_alongside(start, &mut behind).await {
@@ -179,6 +191,21 @@ impl Operation {
             }
         }
         Ok(())
+    }
+
+    /// Starts a unit after a time; true if it is ready. An agent that is killed meanwhile begins the time anew.
+    async fn start_after(&self, wait: Option<Duration>, unit: &Unit, is_reported: bool) -> bool {
+        if let Some(wait) = wait {
+            let component = &unit.component;
+            self.report(OperationEvent::Component(component.clone(), State::Installing, None)).await;
+            let reason = format!("starts {wait:?} after the components before it are ready");
+            self.report(OperationEvent::Progress(component.clone(), Some(reason))).await;
+            if self.cancel.run_until_cancelled(sleep(wait)).await.is_none() {
+                return false;
+            }
+            self.report(OperationEvent::Progress(component.clone(), None)).await;
+        }
+        self.start(unit, is_reported).await
     }
 
     /// Starts a unit; true if it is ready.

@@ -116,9 +116,10 @@ impl Reconciler {
         let device = self.settings.device.clone();
         let Some(task) = self.tasks.get_mut(id) else { return };
         stop_timeouts.extend(task.record.stop_timeouts());
-        let (ready, units) = (task.ready(), task.record.units(&device).unwrap_or_default());
+        let (ready, failed) = (task.ready(), task.failed());
+        let units = task.record.units(&device).unwrap_or_default();
         let operation = self.operation(id, stop_timeouts);
-        self.work(id, async move { operation.install(units, ready).await });
+        self.work(id, async move { operation.install(units, ready, failed).await });
     }
 
     async fn remove(&mut self, id: &DeploymentId, generation: Generation) {

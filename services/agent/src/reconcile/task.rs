@@ -266,6 +266,11 @@ impl DeploymentTask {
         Some(delay)
     }
 
+    /// The components that have begun and failed.
+    pub(super) fn failed(&self) -> BTreeSet<ComponentName> {
+        self.record.attempts.retries().into_iter().filter_map(|retry| retry.component).collect()
+    }
+
     /// The components that the hub knows as installed.
     pub(super) fn ready(&self) -> BTreeSet<ComponentName> {
         let installed = self.record.components.iter().filter(|component| component.state == State::Installed);

@@ -22,6 +22,7 @@ mod recovery;
 mod shutdown;
 mod stopped;
 mod trial;
+mod wait;
 
 /// A deployment with components; a `!` after a name: the next one does not wait for it; `.`: `restart: never`; a text after
 /// `=` is its version.

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use muster_contract::plans::NodeState;
 use muster_contract::{CapabilityName, ClusterName, ComponentName, SiteId, Timestamp};
 
-use super::plans::YesArg;
+use super::verdicts::YesArg;
 use super::{DeviceArg, time};
 
 pub(super) const NODE_EXAMPLES: &str = "\

@@ -6,9 +6,12 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use muster_contract::plans::{OperationState, OperationType, PlanState};
-use muster_contract::{ComponentName, DeploymentId, PlanName, RevisionId, Timestamp, WaveName};
+use muster_contract::{ComponentName, DeploymentId, PlanName, RevisionId, Timestamp};
 
 use super::plan_history::{self, PlanHistoryArgs};
+use super::verdicts::{
+    CompleteArgs, InstanceCompleteArgs, InstanceVerdictArgs, PlanVerdictArgs, VerdictArgs, YesArg,
+};
 use super::{DeviceArg, time};
 
 pub(super) const PLAN_EXAMPLES: &str = "\
@@ -25,6 +28,7 @@ Examples:
   muster plan approve web --all --yes    approve all of them
   muster plan operate web --relocate     move an instance to another node
   muster plan rollback web --to web-1 -D web-3   deploy again, as web-3, what web-1 ran
+  muster plan migrate web --to web-north -D moved   web-north runs the instances, and then web stops its own
   muster plan history web                what was changed, when and by whom
   muster plan cancel web -D web-2        end a deployment that has not ended
   muster plan delete web
@@ -47,7 +51,8 @@ Examples:
   muster operation list --deployment web            the releases of its rollouts, by wave
   muster operation approve --deployment web --wave quarter          as `muster rollout approve`
   muster operation reject update-5a4684c0 --reason 'not this week'
-  muster operation cancel stop-426a611b";
+  muster operation cancel stop-426a611b
+  muster operation complete delete-7c1e09d2 --reason 'the device is scrapped'";
 
 /// `muster plan`
 #[derive(Debug, Subcommand)]
@@ -68,6 +73,8 @@ pub enum PlanCommand {
     Deploy(ManifestArgs),
     /// Roll a plan back: a new deployment with the instances and content of an earlier one that has completed
     Rollback(RollbackArgs),
+    /// Migrate a plan: another plan runs its instances, and then this one stops its own
+    Migrate(MigrateArgs),
     /// Show the node that another instance would get, and why the others are rejected
     Explain {
         /// The plan
@@ -118,6 +125,9 @@ pub enum InstanceCommand {
     /// Approve an operation of an instance
     #[command(visible_alias = "approve-operation")]
     Approve(InstanceVerdictArgs),
+    /// Complete a running operation of an instance by hand
+    #[command(visible_alias = "complete-operation")]
+    Complete(InstanceCompleteArgs),
 }
 
 /// `muster operation`
@@ -131,6 +141,8 @@ pub enum OperationCommand {
     Reject(VerdictArgs),
     /// Cancel operations that have not begun
     Cancel(VerdictArgs),
+    /// Complete running operations by hand, without a report of their nodes
+    Complete(CompleteArgs),
 }
 
 /// A file of plans, or of one deployment.
@@ -192,6 +204,26 @@ pub struct RollbackArgs {
     /// The id of the new deployment
     #[arg(short = 'D', long, value_name = "ID")]
     pub deployment_id: RevisionId,
+    /// Do not ask first.
+    #[command(flatten)]
+    pub yes: YesArg,
+}
+
+/// `muster plan migrate`
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("target").required(true).args(["to", "manifest"]))]
+pub struct MigrateArgs {
+    /// The plan
+    pub plan: PlanName,
+    /// The other plan; it gets as many instances, with the content of the plan's newest completed deployment
+    #[arg(long, value_name = "PLAN", requires = "deployment_id")]
+    pub to: Option<PlanName>,
+    /// The id of the new deployment, in both plans
+    #[arg(short = 'D', long, value_name = "ID", conflicts_with = "manifest")]
+    pub deployment_id: Option<RevisionId>,
+    /// The file of the other plan's deployment, in place of --to: its plan, id, number of instances and content
+    #[arg(short, long, visible_alias = "file", short_alias = 'f', value_name = "FILE")]
+    pub manifest: Option<PathBuf>,
     /// Do not ask first.
     #[command(flatten)]
     pub yes: YesArg,
@@ -275,85 +307,6 @@ pub struct OperationListArgs {
     pub deployment: Option<DeploymentId>,
 }
 
-/// `muster operation approve`, `reject` and `cancel`
-#[derive(Debug, Default, Args)]
-pub struct VerdictArgs {
-    /// The operations, by their ids or unique beginnings of them; asked for if left out and there are several
-    #[arg(value_name = "OPERATION")]
-    pub operations: Vec<String>,
-    /// Only operations of this plan
-    #[arg(long)]
-    pub plan: Option<PlanName>,
-    /// Only operations of this instance, by its name or display name
-    #[arg(long, visible_alias = "meta-instance-name")]
-    pub instance: Option<String>,
-    /// In place of operations of plans: the releases of this deployment's rollouts. It is the same as `muster rollout approve`,
-    /// `reject` and `cancel`
-    #[arg(long, conflicts_with_all = ["operations", "plan", "instance", "all"])]
-    pub deployment: Option<DeploymentId>,
-    /// The wave, with --deployment; the first one that waits for approval if left out
-    #[arg(long, requires = "deployment")]
-    pub wave: Option<WaveName>,
-    /// Flags of every verdict.
-    #[command(flatten)]
-    pub flags: VerdictFlags,
-}
-
-/// `muster plan approve`
-#[derive(Debug, Args)]
-pub struct PlanVerdictArgs {
-    /// The plan
-    pub plan: PlanName,
-    /// Only operations of this instance, by its name or display name
-    #[arg(long, visible_alias = "instance")]
-    pub meta_instance_name: Option<String>,
-    /// The operation, by its id or a unique beginning of it; asked for if left out and there are several
-    #[arg(long, visible_alias = "operation")]
-    pub operation_id: Option<String>,
-    /// Flags of every verdict.
-    #[command(flatten)]
-    pub flags: VerdictFlags,
-}
-
-/// `muster instance approve`
-#[derive(Debug, Args)]
-pub struct InstanceVerdictArgs {
-    /// The instance: its name or display name
-    #[arg(long, visible_alias = "instance")]
-    pub meta_instance_name: String,
-    /// The operation, by its id or a unique beginning of it; asked for if left out and there are several
-    #[arg(long, visible_alias = "operation")]
-    pub operation_id: Option<String>,
-    /// Flags of every verdict.
-    #[command(flatten)]
-    pub flags: VerdictFlags,
-}
-
-/// Flags of a verdict on operations.
-#[derive(Debug, Clone, Default, Args)]
-pub struct VerdictFlags {
-    /// All operations that wait and are selected
-    #[arg(long)]
-    pub all: bool,
-    /// The rule by which a program decides; it is recorded
-    #[arg(long)]
-    pub rule: Option<String>,
-    /// The reason; it is recorded
-    #[arg(long)]
-    pub reason: Option<String>,
-    /// Do not ask first.
-    #[command(flatten)]
-    pub yes: YesArg,
-}
-
-/// The flag for a change without a question.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub struct YesArg {
-    /// Make the change without asking first
-    #[arg(short, long)]
-    pub yes: bool,
-}
-
 /// The states of a plan on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PlanStateWord {
@@ -399,7 +352,7 @@ pub enum OperationStateWord {
     Expired,
     /// It is carried out
     Running,
-    /// The nodes have confirmed it
+    /// The nodes have confirmed it, or a person has completed it by hand
     Succeeded,
     /// A node has refused it, or failed
     Failed,
@@ -462,28 +415,5 @@ impl InstanceArgs {
     /// The instance, by either argument.
     pub fn name(&self) -> &str {
         self.instance.as_deref().or(self.meta_instance_name.as_deref()).unwrap_or_default()
-    }
-}
-
-impl From<PlanVerdictArgs> for VerdictArgs {
-    fn from(args: PlanVerdictArgs) -> Self {
-        Self {
-            operations: args.operation_id.into_iter().collect(),
-            plan: Some(args.plan),
-            instance: args.meta_instance_name,
-            flags: args.flags,
-            ..Self::default()
-        }
-    }
-}
-
-impl From<InstanceVerdictArgs> for VerdictArgs {
-    fn from(args: InstanceVerdictArgs) -> Self {
-        Self {
-            operations: args.operation_id.into_iter().collect(),
-            instance: Some(args.meta_instance_name),
-            flags: args.flags,
-            ..Self::default()
-        }
     }
 }

@@ -25,6 +25,7 @@ pub async fn run(session: &mut Session<'_>, command: InstanceCommand) -> Result<
         InstanceCommand::Restart(args) => request(session, args, OperationType::Restart).await,
         InstanceCommand::Relocate(args) => request(session, args, OperationType::Relocate).await,
         InstanceCommand::Approve(args) => operations::approve(session, args.into()).await,
+        InstanceCommand::Complete(args) => operations::complete(session, args.failed, args.of.into()).await,
     }
 }
 

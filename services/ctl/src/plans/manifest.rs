@@ -147,6 +147,21 @@ impl ManifestFile {
         Ok(Entry { place: String::new(), value })
     }
 
+    /// The deployment of the plan that another one migrates to.
+    ///
+    /// # Errors
+    /// As [`Self::plans`], and a key that a migration does not have.
+    pub(super) fn migration(&self) -> Result<Entry<PlanDeployRequest>, CtlError> {
+        let entry = self.deployment()?;
+        let PlanDeployRequest { max_unavailable, canary, .. } = &entry.value;
+        for (key, value) in [("max_unavailable", max_unavailable), ("canary", canary)] {
+            if value.is_some() {
+                return Err(self.refused(key, "is not of a migration: leave it out".to_owned()));
+            }
+        }
+        Ok(entry)
+    }
+
     /// The nodes of the file: a list under `nodes`. `site` is the site of a name without one.
     ///
     /// # Errors

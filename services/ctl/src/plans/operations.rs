@@ -24,6 +24,8 @@ enum OperationVerdict {
     Approve,
     Reject,
     Cancel,
+    Complete,
+    Fail,
 }
 
 impl OperationVerdict {
@@ -33,6 +35,8 @@ impl OperationVerdict {
             Self::Approve => "operation-approve",
             Self::Reject => "operation-reject",
             Self::Cancel => "operation-cancel",
+            Self::Complete => "operation-complete",
+            Self::Fail => "operation-fail",
         }
     }
 
@@ -41,6 +45,8 @@ impl OperationVerdict {
             Self::Approve => "Approve",
             Self::Reject => "Reject",
             Self::Cancel => "Cancel",
+            Self::Complete => "Complete by hand",
+            Self::Fail => "Complete by hand, as failed,",
         }
     }
 
@@ -51,6 +57,7 @@ impl OperationVerdict {
             Self::Cancel => {
                 vec![OperationState::Pending, OperationState::Preparing, OperationState::PendingApproval]
             }
+            Self::Complete | Self::Fail => vec![OperationState::Running],
         }
     }
 }
@@ -65,7 +72,18 @@ pub async fn run(session: &mut Session<'_>, command: OperationCommand) -> Result
         OperationCommand::Approve(args) => judge(session, args, OperationVerdict::Approve).await,
         OperationCommand::Reject(args) => judge(session, args, OperationVerdict::Reject).await,
         OperationCommand::Cancel(args) => judge(session, args, OperationVerdict::Cancel).await,
+        OperationCommand::Complete(args) => complete(session, args.failed, args.into()).await,
     }
+}
+
+/// Ends running operations by hand.
+pub(super) async fn complete(
+    session: &mut Session<'_>,
+    is_failed: bool,
+    args: VerdictArgs,
+) -> Result<bool, CtlError> {
+    let verdict = if is_failed { OperationVerdict::Fail } else { OperationVerdict::Complete };
+    judge(session, args, verdict).await
 }
 
 /// Approves operations.
@@ -156,7 +174,10 @@ async fn judge_rollout(
     let command = match verdict {
         OperationVerdict::Approve => RolloutCommand::Approve { decision, wave },
         OperationVerdict::Reject => RolloutCommand::Reject { decision, wave },
-        OperationVerdict::Cancel => RolloutCommand::Stop(decision),
+        // `complete` takes no deployment.
+        OperationVerdict::Cancel | OperationVerdict::Complete | OperationVerdict::Fail => {
+            RolloutCommand::Stop(decision)
+        }
     };
     rollout::run(session, command).await
 }
@@ -180,7 +201,9 @@ async fn selected(
     if !operations.is_empty() {
         return operations.iter().map(|text| named(&found, text)).collect();
     }
-    if found.is_empty() {
+    if found.is_empty() && verdict.states() == [OperationState::Running] {
+        Err(CtlError::Unknown { message: format!("no operation{of} runs"), near: Vec::new() })
+    } else if found.is_empty() {
         Err(none_waits(session, query, &of).await?)
     } else if flags.all {
         Ok(found)

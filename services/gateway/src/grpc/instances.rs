@@ -5,7 +5,7 @@
 //! those calls answer UNIMPLEMENTED with the reason.
 
 use muster_contract::plans::{
-    Instance, InstanceStatus, InstancesQuery, OperationRequest, OperationType, OperationVerdictRequest,
+    self, Instance, InstanceStatus, InstancesQuery, OperationRequest, OperationType, OperationVerdictRequest,
 };
 use muster_proto::proto::mrds::core::Metadata;
 use muster_proto::proto::mrds::ledger::metainstance::{
@@ -32,8 +32,13 @@ const REVISIONS_MAKE_INSTANCES: &str = "the planner makes, updates and deletes i
 const PLANNER_PLACES: &str =
     "the planner places instances: call AddOperation with RELOCATE, or Nodes.AddDisruption to empty a node";
 const NODES_REPORT: &str = "a runtime instance has the state that its node reports: call AddOperation with STOP or RESTART to change it";
-const PLANNER_CARRIES_OUT: &str =
-    "the planner sets this state itself: APPROVED approves an operation, FAILED rejects it";
+const PLANNER_CARRIES_OUT: &str = "the planner sets this state itself: APPROVED approves an operation, FAILED rejects one that waits, and \
+     SUCCEEDED and FAILED complete an approved one by hand";
+/// The reason of a completion by hand whose message is empty: the planner records one.
+const NO_MESSAGE: &str = "no message was given over gRPC";
+
+/// The planner's request for a state of an operation in a state.
+type VerdictOf = fn(Option<plans::OperationState>) -> &'static str;
 
 /// The service.
 pub(super) struct Instances(pub(super) Planner);
@@ -61,17 +66,21 @@ impl Instances {
     async fn decide(
         &self,
         caller: &GrpcCaller,
-        verb: &'static str,
+        verb: VerdictOf,
         of: Option<Metadata>,
         operation: &str,
         reason: Option<String>,
     ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
         let of = metadata(of)?;
         let instance = self.by_id(&of.id).await?.instance;
+        let operation = parsed("operation_id", operation)?;
+        // The planner refuses the request if the instance has changed since this was read.
+        let verb = verb(instance.operation(&operation).map(|operation| operation.state));
+        let reason = reason.or_else(|| is_by_hand(verb).then(|| NO_MESSAGE.to_owned()));
         let request = OperationVerdictRequest {
             plan: instance.plan,
             instance: instance.name,
-            operation: parsed("operation_id", operation)?,
+            operation,
             rule: None,
             reason,
             expected_version: Some(of.version),
@@ -80,6 +89,10 @@ impl Instances {
         let changed = self.0.change(caller, verb, &request).await?;
         Ok(self.changed(changed).await)
     }
+}
+
+fn is_by_hand(verb: &str) -> bool {
+    matches!(verb, "operation-complete" | "operation-fail")
 }
 
 fn operation_type(of: messages::OperationType) -> Result<OperationType, Status> {
@@ -229,9 +242,13 @@ impl messages::meta_instances_server::MetaInstances for Instances {
     ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
         let (caller, message) = split(request)?;
         let status = part("status", message.status)?;
-        let verb = match status.state() {
-            OperationState::Approved => "operation-approve",
-            OperationState::Failed => "operation-reject",
+        let verb: VerdictOf = match status.state() {
+            OperationState::Approved => |_| "operation-approve",
+            OperationState::Succeeded => |_| "operation-complete",
+            OperationState::Failed => |state| match state {
+                Some(plans::OperationState::Approved | plans::OperationState::Running) => "operation-fail",
+                _ => "operation-reject",
+            },
             OperationState::Unknown => return Err(invalid("status.state", "is missing: set it")),
             _ => return Err(Status::unimplemented(PLANNER_CARRIES_OUT)),
         };
@@ -244,7 +261,6 @@ impl messages::meta_instances_server::MetaInstances for Instances {
         request: Request<RemoveOperationRequest>,
     ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
         let (caller, message) = split(request)?;
-        let verb = "operation-cancel";
-        self.decide(&caller, verb, message.metadata, &message.operation_id, None).await
+        self.decide(&caller, |_| "operation-cancel", message.metadata, &message.operation_id, None).await
     }
 }

@@ -135,7 +135,10 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
                 .collect::<Result<_, _>>()?,
             applications: applications.map(|(at, of)| application(at, of)).collect::<Result<_, _>>()?,
             cluster: None,
+            // MRDS has no hooks.
+            hooks: Vec::new(),
             approval_expires_after: APPROVAL_EXPIRES_AFTER,
+            retries: None,
         };
         let request = PlanApplyRequest { spec, expected_version: None, request_id: None };
         let plan: Plan = self.0.create(&caller, "plan-apply", &request).await?;

@@ -79,7 +79,7 @@ fn component(profile: ProfileType, component: &Component) -> Result<Value, NotEx
         Ok(Workload::Compose(package) | Workload::Helm(package)) => package,
         Ok(_) | Err(_) => return Err(not_expressible(field("properties"), "must be those of a package")),
     };
-    let Package { repository, revision, gate: Gate { wait, timeout }, .. } = package;
+    let Package { repository, revision, gate: Gate { wait, timeout, .. }, .. } = package;
     let repository = repository.filter(|url| url.len() > "oci://".len() && url.starts_with("oci://"));
     let repository = repository.ok_or_else(|| not_expressible(field("repository"), "must be oci://…"))?;
     let revision = revision.filter(|tag| is_version(tag));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_contract::RequestedBy;
 use muster_contract::query::ErrorCode;
 use muster_contract::question::{ANSWER_BYTES_MAX, fewer};
-use muster_domain::plans::{Decision, PlansDocument, PlansRead, PlansRequest, PlansState};
+use muster_domain::plans::{Decision, HookRun, PlansDocument, PlansRead, PlansRequest, PlansState};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::{Health, Latch};
@@ -17,6 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::call::{PlansCall, PlansQuestion, PlansReply};
+use super::hooks::Hooks;
 use super::ledger_evidence::LedgerEvidence;
 use super::log::{AppendError, LogEvent, PlansLog};
 use super::orders::Orders;
@@ -44,6 +45,7 @@ pub(crate) struct PlansKeeper<P, R, L> {
     log: P,
     ledger: L,
     orders: Orders<R>,
+    hooks: Hooks<R>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     state: PlansState,
@@ -55,6 +57,8 @@ pub(crate) struct PlansKeeper<P, R, L> {
     evidence: LedgerEvidence,
     /// Whether something has changed since orders were last sent: to compare all instances takes long.
     is_order_due: bool,
+    /// Whether hooks may be due: time has passed, or answers are recorded.
+    is_hook_due: bool,
     /// Shows whether orders are sent.
     health: Option<Health>,
     /// The logged reason why no order is sent; `None` while orders are sent.
@@ -67,6 +71,7 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
         log: P,
         ledger: L,
         services: Services<R>,
+        hooks: Hooks<R>,
         clock: Arc<dyn Clock>,
         metrics: Metrics,
     ) -> Self {
@@ -75,6 +80,7 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
             log,
             ledger,
             orders,
+            hooks,
             clock,
             metrics,
             state: PlansState::default(),
@@ -83,6 +89,7 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
             log_end: ReadEnd::default(),
             evidence: LedgerEvidence::default(),
             is_order_due: true,
+            is_hook_due: true,
             health: None,
             logged: Some(String::new()),
         }
@@ -122,15 +129,21 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
                     self.is_order_due |= changed.orders;
                 }
                 () = self.orders.ended() => self.is_order_due = true,
+                answered = self.hooks.answered() => {
+                    if let Some(run) = answered { self.record(run).await }
+                }
                 _ = ticks.tick() => {
                     self.state.time_passed();
-                    self.is_order_due = true;
+                    (self.is_order_due, self.is_hook_due) = (true, true);
                 }
             }
             self.is_order_due |= self.state.has_changes();
             if self.is_read {
                 ready.take().into_iter().for_each(Latch::release);
                 self.advance().await;
+                if std::mem::take(&mut self.is_hook_due) {
+                    self.hooks.ask(&mut self.state, self.clock.now());
+                }
             }
             if self.may_order() && std::mem::take(&mut self.is_order_due) {
                 self.order();
@@ -174,6 +187,30 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
             tracing::info!(error = chain(&error), "resumed deciding about plans");
             self.read_conflict().await;
             self.state.time_passed();
+        }
+    }
+
+    /// Records the answers of the hooks of a plan. If another planner appends first, they are asked again where that is needed.
+    async fn record(&mut self, mut run: HookRun) {
+        let recorded = self.state.record_hooks(&mut run, self.clock.now()).filter(|_| self.is_read);
+        if let Some((hook, reason)) = run.inconclusive() {
+            self.metrics.inconclusive.inc();
+            tracing::info!(plan = %run.plan(), hook, reason, "a hook was inconclusive");
+        }
+        let Some(document) = recorded else { return };
+        self.is_hook_due = true;
+        let answers = match &document {
+            PlansDocument::Plan(plan) => plan.hook_answers.as_deref(),
+            _ => None,
+        };
+        // Instances beyond the allowed nodes need further answers.
+        if answers.is_some_and(|answers| !answers.nodes.is_empty()) {
+            self.hooks.ask_soon(run.plan());
+        }
+        let before = self.state.apply(document.clone());
+        if let Err(error) = self.append(vec![document], vec![before]).await {
+            tracing::info!(plan = %run.plan(), error = chain(&error), "cannot record the answers of hooks");
+            self.read_conflict().await;
         }
     }
 

@@ -57,7 +57,7 @@ impl LedgerEvidence {
 }
 
 impl PlansEvidence for EvidenceAt<'_> {
-    fn placement(&self, node: &DeviceKey, instance: &InstanceName) -> PlacementEvidence {
+    fn placement(&self, node: &DeviceKey, instance: &InstanceName) -> PlacementEvidence<'_> {
         let evidence = &self.of.0;
         let desired = evidence.orders().content(node, instance);
         let deployment = instance.as_str().parse().ok();

@@ -18,12 +18,13 @@ use super::history::PlansHistory;
 use super::refusal::{not_ready, refusal};
 
 /// The endpoints.
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 24] = [
     "plan-apply",
     "plan-delete",
     "plan-state",
     "plan-deploy",
     "plan-rollback",
+    "plan-migrate",
     "plan-revision",
     "plan-get",
     "plan-list",
@@ -34,6 +35,8 @@ const VERBS: [&str; 21] = [
     "operation-approve",
     "operation-reject",
     "operation-cancel",
+    "operation-complete",
+    "operation-fail",
     "inventory-apply",
     "inventory-state",
     "inventory-disruption",
@@ -133,11 +136,14 @@ fn parse_change(call: &Call) -> Result<PlansRequest, PlannerErrorBody> {
         "plan-state" => PlansRequest::PlanState(read(payload)?),
         "plan-deploy" => PlansRequest::PlanDeploy(read(payload)?),
         "plan-rollback" => PlansRequest::PlanRollback(read(payload)?),
+        "plan-migrate" => PlansRequest::PlanMigrate(read(payload)?),
         "plan-revision" => PlansRequest::PlanRevision(read(payload)?),
         "operation-request" => PlansRequest::Operation(read(payload)?),
         "operation-approve" => PlansRequest::Approve(read(payload)?),
         "operation-reject" => PlansRequest::Reject(read(payload)?),
         "operation-cancel" => PlansRequest::Cancel(read(payload)?),
+        "operation-complete" => PlansRequest::Complete(read(payload)?),
+        "operation-fail" => PlansRequest::Fail(read(payload)?),
         "inventory-apply" => PlansRequest::InventoryApply(read(payload)?),
         "inventory-state" => PlansRequest::InventoryState(read(payload)?),
         "inventory-disruption" => PlansRequest::Disruption(read(payload)?),

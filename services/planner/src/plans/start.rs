@@ -15,9 +15,11 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::history::PlansHistory;
+use super::hooks::Hooks;
 use super::keeper::{HEALTH_PART, PlansKeeper};
 use super::log::BusLog;
 use super::responder::PlansResponder;
+use crate::asker::Asker;
 use crate::checkpoint::{self, Checkpoint, Checkpoints};
 use crate::error::PlansStartError;
 use crate::ledger::BusLedger;
@@ -35,6 +37,7 @@ const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(2);
 pub(crate) fn spawn(
     config: BusConfig,
     publisher: Bus,
+    asker: Asker<Bus>,
     supervisor: &Supervisor,
     metrics: Metrics,
     checkpoints: Option<Checkpoints>,
@@ -47,7 +50,8 @@ pub(crate) fn spawn(
         let attempt = || open(config.clone());
         if let Some(bus) = until_open(attempt, OPEN_AGAIN_AFTER, tasks.health(), &stop).await {
             let restored = checkpoint::restore(checkpoints.clone()).await;
-            keep(bus, publisher, &tasks, metrics, read, offered, checkpoints.zip(restored));
+            let hooks = Hooks::new(asker, metrics.clone());
+            keep(bus, publisher, hooks, &tasks, metrics, (read, offered), checkpoints.zip(restored));
         }
     });
 }
@@ -91,10 +95,10 @@ where
 fn keep(
     bus: Bus,
     publisher: Bus,
+    hooks: Hooks<Bus>,
     supervisor: &Supervisor,
     metrics: Metrics,
-    read: Latch,
-    offered: Latch,
+    (read, offered): (Latch, Latch),
     restored: Option<(Checkpoints, Checkpoint)>,
 ) {
     let (calls, waiting) = mpsc::channel(CALLS_WAITING_MAX);
@@ -103,6 +107,7 @@ fn keep(
         BusLog::open(bus.clone()),
         BusLedger::resume(publisher.clone(), resume),
         Services::new(publisher),
+        hooks,
         Arc::new(SystemClock),
         metrics,
     )

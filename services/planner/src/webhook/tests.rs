@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_contract::rollout::CheckRequest;
+use muster_contract::rollout::{CHECK_ANSWER_BYTES_MAX, CheckRequest};
 use ring::hmac;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -78,7 +78,7 @@ async fn posted(answer: String, allowed: &[&str]) -> Result<Bytes, String> {
     let folder = TempDir::new().unwrap();
     let (port, _questions) = server(&folder, answer).await;
     let url = format!("https://localhost:{port}/smoke").parse().unwrap();
-    let answer = client(&folder, allowed).post(&url, question()).await;
+    let answer = client(&folder, allowed).post(&url, question(), CHECK_ANSWER_BYTES_MAX).await;
     answer.map_err(|error| muster_service::error::chain(&error))
 }
 
@@ -87,7 +87,8 @@ async fn a_webhook_gets_a_signed_question_and_its_answer_counts() {
     let folder = TempDir::new().unwrap();
     let (port, mut questions) = server(&folder, http("200 OK", r#"{"result":"pass"}"#)).await;
     let url = format!("https://localhost:{port}/smoke?token=x").parse().unwrap();
-    let answer = client(&folder, &["localhost"]).post(&url, question()).await.unwrap();
+    let answer =
+        client(&folder, &["localhost"]).post(&url, question(), CHECK_ANSWER_BYTES_MAX).await.unwrap();
     assert_eq!(&answer[..], br#"{"result":"pass"}"#);
     let asked = questions.recv().await.unwrap();
     assert!(asked.starts_with("POST /smoke?token=x HTTP/1.1\r\n"), "{asked}");
@@ -128,8 +129,12 @@ async fn a_webhook_of_an_unknown_authority_or_without_a_secret_is_not_asked() {
     let (port, mut questions) = server(&folder, http("200 OK", r#"{"result":"pass"}"#)).await;
     server(&other, String::new()).await;
     let url = format!("https://localhost:{port}/").parse().unwrap();
-    assert!(client(&other, &["localhost"]).post(&url, question()).await.is_err());
-    let without = Webhooks::new(WebhookConfig::default()).unwrap().post(&url, question()).await.unwrap_err();
+    assert!(client(&other, &["localhost"]).post(&url, question(), CHECK_ANSWER_BYTES_MAX).await.is_err());
+    let without = Webhooks::new(WebhookConfig::default())
+        .unwrap()
+        .post(&url, question(), CHECK_ANSWER_BYTES_MAX)
+        .await
+        .unwrap_err();
     assert!(without.to_string().contains("--webhook-secret"), "{without}");
     assert!(questions.try_recv().is_err(), "nobody was told anything");
     std::fs::write(folder.path().join("secret"), "short").unwrap();

@@ -36,6 +36,9 @@ pub struct Operation {
     /// Its approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<OperationApproval>,
+    /// The person's statement that ended it, in place of a report of its nodes; absent if they reported its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<ManualCompletion>,
     /// The states in order, with their times.
     pub history: Vec<OperationStep>,
 }
@@ -76,9 +79,9 @@ pub enum OperationState {
     Expired,
     /// It is carried out: it waits for evidence of the nodes.
     Running,
-    /// The nodes have confirmed it.
+    /// The nodes have confirmed it, or a person has completed it by hand.
     Succeeded,
-    /// A node has refused it, or failed.
+    /// A node has refused it, or failed, or a person has stated so.
     Failed,
     /// A person, or a newer revision, has cancelled it.
     Cancelled,
@@ -95,6 +98,19 @@ pub struct OperationApproval {
     /// The rule by which a program approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+}
+
+/// The end of an operation that a person states without a report of its nodes. What runs on the nodes follows from reports alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ManualCompletion {
+    /// The requester, if the server vouches for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<RequestedBy>,
+    /// The rule by which a program completed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// The reason, for people.
+    pub reason: String,
 }
 
 /// A state that an operation had.

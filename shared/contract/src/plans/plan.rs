@@ -1,5 +1,6 @@
 //! Plan: the applications of its instances, the requirements on a node, and its revisions.
 
+mod dependency;
 mod start_order;
 
 use std::borrow::Cow;
@@ -13,19 +14,22 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+pub use self::dependency::Dependency;
 use self::start_order::start_order;
 use super::change::PlansChange;
 use super::checks::{check_length, check_text};
+use super::hook::{self, HookAnswers, PlanHook};
 use super::inventory::Resources;
 use crate::decode::{Document, Violation};
 use crate::desired::ProfileType;
 use crate::duration_text;
 use crate::ids::{CapabilityName, ClusterName, ComponentName, PlanName, RevisionId};
 use crate::limits::{
-    APPROVAL_EXPIRES_AFTER, MATCHERS_MAX, PLAN_APPLICATIONS_MAX, PLAN_BYTES_MAX, PLAN_INSTANCES_MAX,
-    PLAN_REVISIONS_MAX, PORTS_MAX, RESOURCE_MAX, SERVICE_NAME_BYTES_MAX,
+    APPROVAL_EXPIRES_AFTER, MATCHERS_MAX, PLAN_APPLICATIONS_MAX, PLAN_BYTES_MAX, PLAN_HOOKS_MAX,
+    PLAN_INSTANCES_MAX, PLAN_REVISIONS_MAX, PORTS_MAX, RESOURCE_MAX, SERVICE_NAME_BYTES_MAX,
 };
 use crate::requested_by::RequestedBy;
+use crate::rollout::Retries;
 use crate::version::{ApiVersion, kind};
 
 /// `muster.plan.<plan>`
@@ -49,6 +53,12 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = PLAN_REVISIONS_MAX))]
     pub revisions: Vec<PlanRevision>,
+    /// The migration to another plan that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<Box<PlanMigration>>,
+    /// The answers of its hooks for the newest revision, once all of them have answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook_answers: Option<Box<HookAnswers>>,
     /// Time of the first version.
     pub created_at: Timestamp,
     /// The newest change.
@@ -79,6 +89,10 @@ pub struct PlanSpec {
     /// The cluster whose nodes may be chosen; any if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterName>,
+    /// Hooks, in the order in which they are asked before instances of a revision are placed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = PLAN_HOOKS_MAX))]
+    pub hooks: Vec<PlanHook>,
     /// Time after which an operation that nobody has approved expires: 24h unless it says another.
     #[serde(
         default = "approval_expires_after",
@@ -87,6 +101,9 @@ pub struct PlanSpec {
     )]
     #[schemars(with = "String")]
     pub approval_expires_after: Duration,
+    /// The failures that a node may try again before they fail an operation. Absent: none. `backoff` is that of the node's agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<Retries>,
 }
 
 /// States of a plan.
@@ -109,10 +126,11 @@ pub struct PlanApplication {
     pub payload_name: ComponentName,
     /// The resources that it takes.
     pub resources: Resources,
-    /// The applications of the instance that are ready before it starts, and are removed after it.
+    /// The applications of the instance that are ready before it starts, and are removed after it: each a name, or its `app` and
+    /// the time to `wait` after that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = PLAN_APPLICATIONS_MAX))]
-    pub after: Vec<ComponentName>,
+    pub after: Vec<Dependency>,
     /// Its ports. A node gives each port and protocol once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = PORTS_MAX))]
@@ -205,11 +223,38 @@ pub struct PlanRevision {
     /// The earlier revision whose instances and coordinates it has, if it is a rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_to: Option<RevisionId>,
+    /// The plan that migrates to it: none of its operations begins before all are approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migrated_from: Option<PlanName>,
+    /// The plan that its plan has migrated to, if it ends a migration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migrated_to: Option<PlanName>,
     /// Its state.
     pub state: RevisionState,
     /// The state in one sentence; empty at first.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// The requester, if the server vouches for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<RequestedBy>,
+    /// Time of the request.
+    pub at: Timestamp,
+}
+
+/// A migration that is under way: another plan has a revision, or gets it. Once that is completed, this plan gets a revision of 0
+/// instances with the same id.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanMigration {
+    /// The other plan.
+    pub to: PlanName,
+    /// Id of the revision.
+    pub id: RevisionId,
+    /// Number of instances that the other plan gets.
+    #[schemars(range(min = 1, max = PLAN_INSTANCES_MAX))]
+    pub instances: u32,
+    /// The coordinates of each payload.
+    pub coordinates: BTreeMap<ComponentName, Coordinates>,
     /// The requester, if the server vouches for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<RequestedBy>,
@@ -340,7 +385,14 @@ impl PlanSpec {
             application.check().map_err(|broken| broken.within(path))?;
         }
         start_order(&self.applications)?;
+        if let Some(retries) = &self.retries {
+            retries.check().map_err(|(field, rule)| Violation::at(format!("retries.{field}"), rule))?;
+            if retries.backoff.is_some() {
+                return Err(Violation::at("retries.backoff", "is that of the node's agent: leave it out"));
+            }
+        }
         self.check_ports()?;
+        hook::check_all(&self.hooks)?;
         self.check_matchers()
     }
 
@@ -386,6 +438,9 @@ impl PlanApplication {
     fn check(&self) -> Result<(), Violation> {
         self.resources.check("resources")?;
         check_length("after", self.after.len(), PLAN_APPLICATIONS_MAX)?;
+        for (at, dependency) in self.after.iter().enumerate() {
+            dependency.check().map_err(|rule| Violation::at(format!("after[{at}]"), rule))?;
+        }
         check_length("ports", self.ports.len(), PORTS_MAX)?;
         check_length("persistentVolumes", self.persistent_volumes.len(), PORTS_MAX)?;
         for (at, port) in self.ports.iter().enumerate() {
@@ -409,6 +464,16 @@ impl Plan {
     /// A revision by its id.
     pub fn revision(&self, id: &RevisionId) -> Option<&PlanRevision> {
         self.revisions.iter().find(|revision| revision.id == *id)
+    }
+
+    /// Whether a revision may not begin before the hooks of the plan have answered. A revision without instances is not asked about:
+    /// nothing holds up a removal.
+    pub fn awaits_hooks(&self, revision: &PlanRevision) -> bool {
+        let is_answered = self.hook_answers.as_ref().is_some_and(|answers| answers.revision == revision.id);
+        !self.spec.hooks.is_empty()
+            && revision.state == RevisionState::Pending
+            && revision.instances > 0
+            && !is_answered
     }
 
     /// The revision that has not ended, if there is one.

@@ -1,5 +1,5 @@
-//! Requests to `muster.planner.*`. A change carries the `version` that it is made for, and a `requestId`: within 24 hours the same
-//! id is answered with the stored document and changes nothing.
+//! Requests to `muster.planner.*` that change something. A change carries the `version` that it is made for, and a `requestId`: within
+//! 24 hours the same id is answered with the stored document and changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::inventory::{Disruption, DisruptionState, InventoryState, NodeState, NodeVolume, Resources};
-use super::operation::{OperationState, OperationType};
+use super::operation::OperationType;
 use super::plan::{Coordinates, PlanSpec, PlanState};
 use crate::desired::ProfileType;
 use crate::ids::{
     CapabilityName, ClusterName, ComponentName, DeviceKey, InstanceName, OperationId, PlanName, RevisionId,
 };
-use crate::limits::{PLAN_INSTANCES_MAX, PLANS_SUBJECTS_MAX, RUNTIMES_MAX};
+use crate::limits::{PLAN_INSTANCES_MAX, RUNTIMES_MAX};
 
 /// Declares a request that changes one document, with the fields that all of them have.
 macro_rules! change {
@@ -100,6 +100,26 @@ change!(
 );
 
 change!(
+    /// Request of `muster.planner.plan-migrate`: another plan gets a revision, and once that is completed, this one gets a revision
+    /// of 0 instances.
+    PlanMigrateRequest {
+        /// The plan.
+        plan: PlanName,
+        /// The other plan, which has no instance with an order.
+        to: PlanName,
+        /// Id of the revision, unique within either plan.
+        id: RevisionId,
+        /// Number of instances that the other plan gets. Absent: as many as the plan has with an order.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = PLAN_INSTANCES_MAX))]
+        instances: Option<u32>,
+        /// The coordinates of each payload of the other plan. Absent: those of the plan's newest completed revision.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        coordinates: BTreeMap<ComponentName, Coordinates>,
+    }
+);
+
+change!(
     /// Request of `muster.planner.plan-revision`: pauses, resumes or cancels a revision.
     RevisionStateRequest {
         /// The plan.
@@ -129,8 +149,8 @@ change!(
 );
 
 change!(
-    /// Request of `muster.planner.operation-approve`, `operation-reject` and `operation-cancel`. A person and a program send the
-    /// same one.
+    /// Request of `muster.planner.operation-approve`, `operation-reject` and `operation-cancel`, and of `operation-complete` and
+    /// `operation-fail`, which need a reason. A person and a program send the same one.
     OperationVerdictRequest {
         /// The plan.
         plan: PlanName,
@@ -297,166 +317,6 @@ pub struct CapabilitySpec {
     pub score: u64,
 }
 
-/// Request of `muster.planner.plan-get` and `plan-explain`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PlanQuery {
-    /// The plan.
-    pub plan: PlanName,
-}
-
-/// Request of `muster.planner.plan-list`. Filters of different fields must all hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PlansQuery {
-    /// One of these names.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub name: Vec<PlanName>,
-    /// One of these services.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub service_name: Vec<String>,
-    /// One of these payloads.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub payload_name: Vec<ComponentName>,
-    /// One of these states. Absent: not deleted.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub state: Vec<PlanState>,
-    /// Most plans wanted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-    /// Plans after this one: `next` of the page before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-}
-
-/// Request of `muster.planner.instance-list`. Filters of different fields must all hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct InstancesQuery {
-    /// One of these plans.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub plan: Vec<PlanName>,
-    /// One of these names, or names for people.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub name: Vec<String>,
-    /// One of these revisions.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub revision: Vec<RevisionId>,
-    /// A placement on one of these nodes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub node: Vec<DeviceKey>,
-    /// Most instances wanted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-    /// Instances after this one: `next` of the page before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-}
-
-/// Request of `muster.planner.operation-list`. Filters of different fields must all hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct OperationsQuery {
-    /// One of these plans.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub plan: Vec<PlanName>,
-    /// One of these instances, or names for people.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub instance: Vec<String>,
-    /// One of these types.
-    #[serde(rename = "type", skip_serializing_if = "Vec::is_empty")]
-    pub operation_type: Vec<OperationType>,
-    /// One of these states.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub state: Vec<OperationState>,
-    /// Most operations wanted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-    /// Operations after this one: `next` of the page before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-}
-
-/// Request of `muster.planner.change-list`. Asking again with `after` follows PLANS: every change comes once, in order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PlansChangesQuery {
-    /// Subjects of PLANS, also with the wildcards `*` and `>`. No two may overlap. Absent: all.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = PLANS_SUBJECTS_MAX))]
-    pub subject: Vec<String>,
-    /// Most changes wanted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-    /// Changes after this sequence of PLANS: `next` of the page before, or `readTo` of the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
-}
-
-/// Request of `muster.planner.inventory-list`. Filters of different fields must all hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct InventoryQuery {
-    /// The kind of entries.
-    pub kind: InventoryKind,
-    /// One of these names; nodes as SITE/DEVICE.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub name: Vec<String>,
-    /// Nodes of one of these clusters.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cluster: Vec<ClusterName>,
-    /// Nodes of one of these update domains.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub update_domain: Vec<String>,
-    /// Nodes in one of these states.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub node_state: Vec<NodeState>,
-    /// Nodes with at least so many free cores.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remaining_cores_gte: Option<u64>,
-    /// Nodes with at least so much free memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remaining_memory_gte: Option<u64>,
-    /// Nodes that run one of these payloads.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub payload_name: Vec<ComponentName>,
-    /// Nodes that run none of these payloads.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub payload_name_not_in: Vec<ComponentName>,
-    /// Capabilities of one of these types.
-    #[serde(default, rename = "type", skip_serializing_if = "Vec::is_empty")]
-    pub capability_type: Vec<String>,
-    /// Deleted entries as well.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub include_deleted: bool,
-    /// Most entries wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-    /// Entries after this one: `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-}
-
-impl InventoryQuery {
-    /// The question for all entries of a kind but the deleted ones.
-    pub const fn of(kind: InventoryKind) -> Self {
-        Self {
-            kind,
-            name: Vec::new(),
-            cluster: Vec::new(),
-            update_domain: Vec::new(),
-            node_state: Vec::new(),
-            remaining_cores_gte: None,
-            remaining_memory_gte: None,
-            payload_name: Vec::new(),
-            payload_name_not_in: Vec::new(),
-            capability_type: Vec::new(),
-            include_deleted: false,
-            limit: None,
-            after: None,
-        }
-    }
-}
-
 impl InventoryStateRequest {
     /// The request about an entry that changes nothing of it yet.
     pub const fn of(item: InventoryName) -> Self {
@@ -470,18 +330,6 @@ impl InventoryStateRequest {
             request_id: None,
         }
     }
-}
-
-/// Kinds of the inventory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum InventoryKind {
-    /// Nodes.
-    Node,
-    /// Clusters.
-    Cluster,
-    /// Capabilities.
-    Capability,
 }
 
 impl DisruptionRequest {

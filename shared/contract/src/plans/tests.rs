@@ -59,6 +59,15 @@ fn a_plan_without_a_name_or_an_application_is_refused() {
                 { "capabilityType": "GPU", "comparator": "like", "capabilityNames": ["a"] }] }),
             "'like' is not a comparator",
         ),
+        (
+            json!({ "hooks": [{ "before": "placement" }] }),
+            "hooks[0]: needs exactly one of request and webhook",
+        ),
+        (json!({ "hooks": [{ "before": "removal", "request": "muster.check.a" }] }), "unknown variant"),
+        (
+            json!({ "hooks": [{ "before": "placement", "request": "muster.desired.a" }] }),
+            "not a subject of a check",
+        ),
     ] {
         let refused = spec(&extra).unwrap_err();
         assert!(refused.contains(words), "{refused}");

@@ -114,19 +114,49 @@ const fn one() -> NonZeroU32 {
     NonZeroU32::MIN
 }
 
+/// Who is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckTarget<'a> {
+    /// A service over NATS.
+    Request(&'a CheckSubject),
+    /// A webhook.
+    Webhook(&'a WebhookUrl),
+}
+
+impl<'a> CheckTarget<'a> {
+    /// The one of both that is there; `None` unless exactly one is.
+    pub const fn of(request: Option<&'a CheckSubject>, webhook: Option<&'a WebhookUrl>) -> Option<Self> {
+        match (request, webhook) {
+            (Some(subject), None) => Some(Self::Request(subject)),
+            (None, Some(url)) => Some(Self::Webhook(url)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CheckTarget<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(subject) => subject.fmt(f),
+            Self::Webhook(url) => write!(f, "https://{}", url.authority()),
+        }
+    }
+}
+
 impl Check {
     /// Its name for people. A webhook is named by its host: its path may be a secret.
     pub fn name(&self) -> String {
-        match (&self.request, &self.webhook) {
-            (Some(subject), _) => subject.to_string(),
-            (None, Some(url)) => format!("https://{}", url.authority()),
-            (None, None) => String::new(),
-        }
+        self.target().map_or_else(String::new, |target| target.to_string())
+    }
+
+    /// Who is asked.
+    pub fn target(&self) -> Option<CheckTarget<'_>> {
+        CheckTarget::of(self.request.as_ref(), self.webhook.as_ref())
     }
 
     /// Checks the rules that a JSON schema cannot express.
     pub(super) fn check(&self) -> Result<(), &'static str> {
-        if self.request.is_some() == self.webhook.is_some() {
+        if self.target().is_none() {
             Err("needs exactly one of request and webhook")
         } else if self.interval < CHECK_INTERVAL_MIN {
             Err("has an interval below 1s")

@@ -12,6 +12,7 @@ use super::policy_time;
 use crate::desired::RetryDelays;
 use crate::fact::DeadlineKind;
 use crate::ids::LabelKey;
+use crate::retry::Retry;
 
 /// How a wave treats a released device that is not heard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -119,7 +120,7 @@ impl Budget {
 
 impl Retries {
     /// Checks number and length of the classes, and the backoff; the field, and the rule that is broken.
-    pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
+    pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         if self.classes.len() > CLASSES_MAX {
             Err(("classes", "has more than 32 entries"))
         } else if self.classes.iter().any(|class| class.is_empty() || class.len() > CLASS_BYTES_MAX) {
@@ -133,6 +134,13 @@ impl Retries {
     /// Whether an error may be tried again.
     pub fn covers(&self, code: &str) -> bool {
         self.classes.is_empty() || self.classes.iter().any(|class| class == code)
+    }
+
+    /// Whether a failed device tries again, and each of its failures may be tried again so often.
+    pub fn allow(&self, tried: &[Retry]) -> bool {
+        let is_allowed =
+            |retry: &Retry| retry.attempt <= self.max.get() && self.covers(&retry.last_error.code);
+        !tried.is_empty() && tried.iter().all(is_allowed)
     }
 }
 

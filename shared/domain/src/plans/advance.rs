@@ -13,6 +13,7 @@ use muster_contract::{DeviceKey, PlanName, RevisionId, Timestamp};
 use super::content::{content, is_stopped, order};
 use super::document::PlansDocument;
 use super::evidence::{PlacementEvidence, PlansEvidence};
+use super::migrate::Approvals;
 use super::operations::{self, Author};
 use super::rolling::{Turns, is_update_of};
 use super::schedule::{Scheduler, Wanted};
@@ -31,12 +32,14 @@ pub(super) struct Pass<'a, E> {
     is_full: bool,
     /// The turns of the open revision's updates.
     turns: Option<Turns>,
+    /// The approvals of the open revision.
+    approvals: Option<Approvals>,
 }
 
 impl<'a, E: PlansEvidence> Pass<'a, E> {
     fn new(evidence: &'a E, now: Timestamp, is_full: bool) -> Self {
         let (made, digests) = Default::default();
-        Self { evidence, now, made, scheduler: None, digests, is_full, turns: None }
+        Self { evidence, now, made, scheduler: None, digests, is_full, turns: None, approvals: None }
     }
 
     /// A node for an instance; `None` if the plan is known to find none.
@@ -143,6 +146,7 @@ impl PlansState {
         pass: &mut Pass<'_, E>,
     ) -> Option<Instance> {
         let stepped = remove_leaving(instance, pass)
+            .or_else(|| remove_deleted(instance, pass))
             .or_else(|| self.step_operations(plan, instance, pass))
             .or_else(|| self.evict(instance, pass.now));
         let (mut next, sentence) = stepped?;
@@ -156,17 +160,20 @@ impl PlansState {
         instance: &Instance,
         pass: &mut Pass<'_, E>,
     ) -> Option<(Instance, String)> {
+        let is_refused = *pass.approvals.get_or_insert_with(|| self.approvals(plan)) == Approvals::Refused;
         let open = instance.operations.iter().enumerate().filter(|(_, one)| !one.state.is_final());
         for (at, operation) in open {
             let stepped = match operation.state {
                 OperationState::Running => run(self, plan, instance, at, pass),
-                _ if is_cancelled(plan, operation) => Some(cancelled(instance, at, pass.now)),
+                _ if is_cancelled(plan, operation) => {
+                    Some(cancelled(instance, at, "its revision is cancelled", pass.now))
+                }
+                _ if is_refused && is_of_open(plan, operation) => {
+                    let message = "another operation of the migration was not approved";
+                    Some(cancelled(instance, at, message, pass.now))
+                }
                 OperationState::Pending | OperationState::Preparing => {
-                    let mut next = instance.clone();
-                    let is_free =
-                        operation.operation_type != OperationType::Relocate || next.placements.len() == 1;
-                    let is_changed = is_free && self.prepare(plan, &mut next, at, pass);
-                    is_changed.then(|| (next, sentence(operation, "is prepared")))
+                    self.prepare_free(plan, instance, at, pass)
                 }
                 OperationState::PendingApproval => expire(instance, at, pass.now),
                 OperationState::Approved => self.start_in_turn(plan, instance, at, pass),
@@ -179,6 +186,29 @@ impl PlansState {
         None
     }
 
+    /// Prepares an operation, or says which node the next RELOCATE waits for.
+    fn prepare_free<E: PlansEvidence>(
+        &self,
+        plan: &Plan,
+        instance: &Instance,
+        at: usize,
+        pass: &mut Pass<'_, E>,
+    ) -> Option<(Instance, String)> {
+        let (mut next, operation) = (instance.clone(), instance.operations.get(at)?);
+        let is_relocate = operation.operation_type == OperationType::Relocate;
+        let leaving = instance.placements.iter().find(|placement| is_relocate && !placement.active);
+        let Some(leaving) = leaving else {
+            let is_changed = self.prepare(plan, &mut next, at, pass);
+            return is_changed.then(|| (next, sentence(operation, "is prepared")));
+        };
+        let held = format!("waits until node {} has removed the instance", leaving.node);
+        if operation.message == held {
+            return None;
+        }
+        operations::set(&mut next.operations[at], operation.state, held.as_str(), pass.now);
+        Some((next, sentence(operation, &held)))
+    }
+
     /// Starts an approved operation, or says which turn it waits for.
     fn start_in_turn<E: PlansEvidence>(
         &self,
@@ -188,12 +218,23 @@ impl PlansState {
         pass: &mut Pass<'_, E>,
     ) -> Option<(Instance, String)> {
         let operation = instance.operations.get(at).filter(|one| may_start(plan, instance, one, pass.now))?;
+        if pass.approvals == Some(Approvals::Awaited) && is_of_open(plan, operation) {
+            return None;
+        }
         let open = plan.open_revision().filter(|open| is_update_of(operation, open));
         let Some((revision, max)) = open.and_then(|open| Some((open, open.max_unavailable?))) else {
             return start(instance, at, pass.now);
         };
         let evidence = pass.evidence;
-        let turns = pass.turns.get_or_insert_with(|| Turns::of(self, plan, revision, evidence));
+        let known = pass.turns.take();
+        let turns = known.unwrap_or_else(|| {
+            let runs = |one: &Instance, on: &Placement| {
+                let order = pass.order(self, plan, one, on);
+                order.is_some_and(|order| evidence.placement(&on.node, &one.name).runs(order))
+            };
+            Turns::of(self, plan, revision, evidence, runs)
+        });
+        let turns = pass.turns.insert(turns);
         let Some(held) = turns.held(self, instance, max) else {
             turns.begin(&instance.name);
             return start(instance, at, pass.now);
@@ -248,9 +289,14 @@ fn is_cancelled(plan: &Plan, operation: &Operation) -> bool {
     revision.is_some_and(|revision| revision.state == RevisionState::Cancelled)
 }
 
-fn cancelled(instance: &Instance, at: usize, now: Timestamp) -> (Instance, String) {
+/// Whether an operation is of the open revision.
+pub(super) fn is_of_open(plan: &Plan, operation: &Operation) -> bool {
+    operation.revision.is_some() && operation.revision.as_ref() == plan.open_revision().map(|open| &open.id)
+}
+
+fn cancelled(instance: &Instance, at: usize, message: &str, now: Timestamp) -> (Instance, String) {
     let mut next = instance.clone();
-    operations::end(&mut next, at, OperationState::Cancelled, "its revision is cancelled", now);
+    operations::end(&mut next, at, OperationState::Cancelled, message, now);
     (next, sentence(&instance.operations[at], "is cancelled"))
 }
 
@@ -311,20 +357,15 @@ fn run<E: PlansEvidence>(
     match operation.operation_type {
         OperationType::Relocate => relocate(plans, plan, instance, at, pass),
         OperationType::Delete => {
-            let is_gone = |on: &DeviceKey| pass.evidence.placement(on, &instance.name).is_gone();
-            instance.placements.iter().all(|placement| is_gone(&placement.node)).then(|| {
-                let mut next = instance.clone();
-                next.placements.clear();
-                next.state = InstanceState::Deleted;
-                operations::set(&mut next.operations[at], OperationState::Succeeded, "", pass.now);
-                (next, sentence(operation, "has succeeded"))
-            })
+            let mut next = deleted(instance, pass, false)?;
+            operations::set(&mut next.operations[at], OperationState::Succeeded, "", pass.now);
+            Some((next, sentence(operation, "has succeeded")))
         }
         _ => {
             let active = instance.active()?;
             let order = pass.order(plans, plan, instance, active)?;
             let evidence = pass.evidence.placement(&active.node, &instance.name);
-            let (state, message) = result(&evidence, order, instance.stopped, &active.node)?;
+            let (state, message) = result(plan, &evidence, order, instance.stopped, &active.node)?;
             let mut next = instance.clone();
             operations::end(&mut next, at, state, message, pass.now);
             let what = if state == OperationState::Succeeded { "has succeeded" } else { "has failed" };
@@ -335,7 +376,8 @@ fn run<E: PlansEvidence>(
 
 /// The result of an order to run an instance, or to stop it; `None` if the node has not reported one.
 fn result(
-    evidence: &PlacementEvidence,
+    plan: &Plan,
+    evidence: &PlacementEvidence<'_>,
     order: Digest,
     is_stop: bool,
     node: &DeviceKey,
@@ -343,7 +385,7 @@ fn result(
     let is_done = if is_stop { evidence.is_stopped(order) } else { evidence.runs(order) };
     if is_done {
         Some((OperationState::Succeeded, String::new()))
-    } else if evidence.failed(order) {
+    } else if evidence.failed(order, plan.spec.retries.as_ref()) {
         let verb = if is_stop { "stop" } else { "run" };
         Some((OperationState::Failed, format!("node {node} could not {verb} it, and needs attention")))
     } else {
@@ -363,7 +405,7 @@ fn relocate<E: PlansEvidence>(
     // Without an order the second placement is the old one, which `remove_leaving` drops.
     let order = pass.order(plans, plan, instance, passive)?;
     let evidence = pass.evidence.placement(&passive.node, &instance.name);
-    let (state, message) = result(&evidence, order, false, &passive.node)?;
+    let (state, message) = result(plan, &evidence, order, false, &passive.node)?;
     let mut next = instance.clone();
     if state == OperationState::Failed {
         let message = format!("{message}; the old node keeps running");
@@ -378,6 +420,33 @@ fn relocate<E: PlansEvidence>(
     }
     next.stopped = false;
     Some((next, format!("node {} runs it: the old node stops", passive.node)))
+}
+
+/// An instance that all its nodes have removed.
+fn deleted<E: PlansEvidence>(
+    instance: &Instance,
+    pass: &Pass<'_, E>,
+    counts_retired: bool,
+) -> Option<Instance> {
+    let is_gone = |on: &DeviceKey| {
+        let evidence = pass.evidence.placement(on, &instance.name);
+        evidence.is_gone() || counts_retired && evidence.is_retired && evidence.desired.is_none()
+    };
+    instance.placements.iter().all(|placement| is_gone(&placement.node)).then(|| Instance {
+        placements: Vec::new(),
+        state: InstanceState::Deleted,
+        ..instance.clone()
+    })
+}
+
+/// Removes an instance whose DELETE a person has ended, once its nodes have removed it. Here a retired node counts as rid of it: a
+/// person has said that the device is gone, and if it comes back, it has no order to run the instance.
+fn remove_deleted<E: PlansEvidence>(instance: &Instance, pass: &Pass<'_, E>) -> Option<(Instance, String)> {
+    let is_over = |one: &Operation| one.operation_type != OperationType::Delete || one.state.is_final();
+    let is_due =
+        instance.state == InstanceState::MarkedForDeletion && instance.operations.iter().all(is_over);
+    let next = if is_due { deleted(instance, pass, true) } else { None };
+    next.map(|next| (next, "its nodes have removed it, or are retired".to_owned()))
 }
 
 /// Drops a second placement that its node has removed. A RELOCATE ends with it.

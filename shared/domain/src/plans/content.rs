@@ -106,7 +106,12 @@ fn profile(
     let component = |application: &PlanApplication| {
         let name = &application.payload_name;
         let of = coordinates.get(name).ok_or_else(|| ContentError::Missing(name.clone()))?;
-        let component = Component { name: name.clone(), properties: properties(profile, application, of) };
+        let mut component =
+            Component { name: name.clone(), properties: properties(profile, application, of) };
+        let wait = application.after.iter().map(|dependency| dependency.wait).max();
+        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+            component.properties.insert("waitBefore".to_owned(), json!(format!("{}ms", wait.as_millis())));
+        }
         match Workload::of(profile, &component) {
             Ok(_) => Ok(component),
             Err(violation) => Err(ContentError::Rule {
@@ -252,7 +257,8 @@ mod tests {
     #[test]
     fn components_are_in_the_order_in_which_the_plan_starts_them() {
         let mut spec = spec(Some("simulated"));
-        spec.applications[0].after = vec!["db".parse().unwrap()];
+        spec.applications[0].after =
+            vec![serde_json::from_value(json!({ "app": "db", "wait": "30s" })).unwrap()];
         let db = PlanApplication {
             payload_name: "db".parse().unwrap(),
             after: Vec::new(),
@@ -263,6 +269,8 @@ mod tests {
         let components = content(&spec, &coordinates, &[]).unwrap().components;
         let names: Vec<_> = components.iter().map(|component| component.name.as_str()).collect();
         assert_eq!(names, ["db", "main"]);
+        let waits = |at: usize| components[at].properties.get("waitBefore");
+        assert_eq!((waits(0), waits(1)), (None, Some(&json!("30000ms"))));
     }
 
     #[test]

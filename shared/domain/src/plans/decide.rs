@@ -4,19 +4,18 @@ use std::fmt;
 
 use muster_contract::RequestedBy;
 use muster_contract::canonical::Digest;
-use muster_contract::decode::{self, Violation};
-use muster_contract::limits::{PLAN_BYTES_MAX, PLAN_INSTANCES_MAX, PLAN_REVISIONS_MAX, PLANS_TEXT_BYTES_MAX};
+use muster_contract::decode::Violation;
+use muster_contract::limits::PLANS_TEXT_BYTES_MAX;
 use muster_contract::plans::{
     DisruptionRequest, Instance, InventoryApplyRequest, InventoryDeleteRequest, InventoryStateRequest,
     OperationRequest, OperationState, OperationVerdictRequest, Plan, PlanApplyRequest, PlanDeleteRequest,
-    PlanDeployRequest, PlanRevision, PlanRollbackRequest, PlanSpec, PlanState, PlanStateRequest,
+    PlanDeployRequest, PlanMigrateRequest, PlanRollbackRequest, PlanSpec, PlanState, PlanStateRequest,
     PlannerErrorBody, RevisionState, RevisionStateRequest, RevisionVerb,
 };
 use muster_contract::query::ErrorCode;
-use muster_contract::{InstanceName, PlanName, RevisionId, Timestamp};
+use muster_contract::{InstanceName, PlanName, Timestamp};
 use serde::Serialize;
 
-use super::content::content;
 use super::document::PlansDocument;
 use super::naming;
 use super::operations::{self, Author};
@@ -31,11 +30,14 @@ pub enum PlansRequest {
     PlanState(PlanStateRequest),
     PlanDeploy(PlanDeployRequest),
     PlanRollback(PlanRollbackRequest),
+    PlanMigrate(PlanMigrateRequest),
     PlanRevision(RevisionStateRequest),
     Operation(OperationRequest),
     Approve(OperationVerdictRequest),
     Reject(OperationVerdictRequest),
     Cancel(OperationVerdictRequest),
+    Complete(OperationVerdictRequest),
+    Fail(OperationVerdictRequest),
     InventoryApply(InventoryApplyRequest),
     InventoryState(InventoryStateRequest),
     Disruption(DisruptionRequest),
@@ -50,11 +52,6 @@ pub enum Decision {
     /// The document is the answer, and is in PLANS already.
     Unchanged(Box<PlansDocument>),
 }
-
-/// Bytes that a plan keeps free for the sentences of its revisions.
-const SENTENCES_BYTES: usize = 16 * 1024;
-
-const _: () = assert!(PLAN_REVISIONS_MAX * PLANS_TEXT_BYTES_MAX <= SENTENCES_BYTES);
 
 /// Longest id of a request, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 128;
@@ -96,11 +93,14 @@ impl PlansRequest {
             | PlanState
             | PlanDeploy
             | PlanRollback
+            | PlanMigrate
             | PlanRevision
             | Operation
             | Approve
             | Reject
             | Cancel
+            | Complete
+            | Fail
             | InventoryApply
             | InventoryState
             | Disruption
@@ -154,11 +154,14 @@ impl PlansState {
             PlansRequest::PlanState(request) => self.set_plan_state(request, author, now),
             PlansRequest::PlanDeploy(request) => self.deploy(request, None, author, now),
             PlansRequest::PlanRollback(request) => self.roll_back(request, author, now),
+            PlansRequest::PlanMigrate(request) => self.migrate(request, author, now),
             PlansRequest::PlanRevision(request) => self.set_revision_state(request, author, now),
             PlansRequest::Operation(request) => self.request_operation(request, author, now),
             PlansRequest::Approve(request) => self.approve(request, author, now),
             PlansRequest::Reject(request) => self.end(request, OperationState::Rejected, author, now),
             PlansRequest::Cancel(request) => self.end(request, OperationState::Cancelled, author, now),
+            PlansRequest::Complete(request) => self.complete(request, OperationState::Succeeded, author, now),
+            PlansRequest::Fail(request) => self.complete(request, OperationState::Failed, author, now),
             PlansRequest::InventoryApply(request) => self.apply_item(request, expected, author, now),
             PlansRequest::InventoryState(request) => self.set_item_state(request, expected, author, now),
             PlansRequest::Disruption(request) => self.disrupt(request, expected, author, now),
@@ -207,18 +210,23 @@ impl PlansState {
                 state: PlanState::Active,
                 spec: spec.clone(),
                 revisions: Vec::new(),
+                migration: None,
+                hook_answers: None,
                 created_at: now,
                 change: change("plan is made"),
             }));
         };
         check_replaced(format_args!("plan {}", spec.name), plan.version, expected)?;
-        if self.instances_of(&spec.name).next().is_some() || plan.open_revision().is_some() {
-            let message =
-                format!("plan {} has instances or an open revision: scale it to 0 first", spec.name);
-            return Err(precondition(message));
-        }
+        self.check_not_migrating(plan)?;
+        self.check_empty(plan)?;
         let (version, change) = (plan.version + 1, change("plan is changed"));
-        Ok(PlansDocument::Plan(Plan { spec: spec.clone(), version, change, ..plan.clone() }))
+        Ok(PlansDocument::Plan(Plan {
+            spec: spec.clone(),
+            version,
+            change,
+            hook_answers: None,
+            ..plan.clone()
+        }))
     }
 
     /// Checks that the inventory has what a plan names.
@@ -244,6 +252,32 @@ impl PlansState {
         Ok(())
     }
 
+    /// Checks that a plan has no instance and no open revision.
+    fn check_empty(&self, plan: &Plan) -> Result<(), PlannerErrorBody> {
+        let name = &plan.spec.name;
+        let (leaving, staying): (Vec<_>, Vec<_>) =
+            self.instances_of(name).partition(|one| operations::is_leaving(one));
+        if !staying.is_empty() {
+            let count = staying.len();
+            return Err(precondition(format!("plan {name} has {count} instances: scale it to 0 first")));
+        }
+        if let Some(open) = plan.open_revision() {
+            let (id, state) = (&open.id, open.state.as_str());
+            let message = format!("revision {id} of plan {name} is {state}: wait for it, or cancel it");
+            return Err(precondition(message));
+        }
+        let on = leaving.iter().find_map(|one| Some((one, &one.placements.first()?.node)));
+        match on {
+            Some((instance, node)) => Err(precondition(format!(
+                "node {node} has not reported that it removed instance {} of plan {name}: bring it back, or retire \
+                 the device if it is gone",
+                instance.display_name
+            ))),
+            None if leaving.is_empty() => Ok(()),
+            None => Err(precondition(format!("the last instances of plan {name} are being deleted: wait"))),
+        }
+    }
+
     fn delete_plan(
         &self,
         name: &PlanName,
@@ -252,12 +286,8 @@ impl PlansState {
         now: Timestamp,
     ) -> Result<PlansDocument, PlannerErrorBody> {
         let plan = self.plan_at(name, expected)?;
-        let instances = self.instances_of(name).count();
-        if instances > 0 || plan.open_revision().is_some() {
-            let message =
-                format!("plan {name} has {instances} instances or an open revision: scale it to 0 first");
-            return Err(precondition(message));
-        }
+        self.check_not_migrating(plan)?;
+        self.check_empty(plan)?;
         let change = operations::change(now, "plan is deleted", author);
         let (version, state) = (plan.version + 1, PlanState::Deleted);
         Ok(PlansDocument::Plan(Plan { version, state, change, ..plan.clone() }))
@@ -270,6 +300,7 @@ impl PlansState {
         now: Timestamp,
     ) -> Result<PlansDocument, PlannerErrorBody> {
         let plan = self.plan_at(&request.plan, request.expected_version)?;
+        self.check_not_migrating(plan)?;
         let message = match (plan.state, request.state) {
             (_, PlanState::Deleted) => {
                 return Err(invalid("state", "is not active or inactive: use plan-delete"));
@@ -283,109 +314,6 @@ impl PlansState {
         let change = operations::change(now, message, author);
         let (version, state) = (plan.version + 1, request.state);
         Ok(PlansDocument::Plan(Plan { version, state, change, ..plan.clone() }))
-    }
-
-    /// Adds a revision; one of 0 instances cancels the open one. Of a rollback, `rollback_to` is the revision that it repeats.
-    pub(super) fn deploy(
-        &self,
-        request: &PlanDeployRequest,
-        rollback_to: Option<&RevisionId>,
-        author: &Author,
-        now: Timestamp,
-    ) -> Result<PlansDocument, PlannerErrorBody> {
-        let plan = self.plan_at(&request.plan, request.expected_version)?;
-        if plan.state != PlanState::Active {
-            return Err(precondition(format!("plan {} is inactive", request.plan)));
-        }
-        let open = plan.open_revision();
-        let ends_plan = request.instances == 0 && rollback_to.is_none();
-        if let Some(open) = open.filter(|_| !ends_plan) {
-            let message =
-                format!("revision {} is {}: wait for it, or cancel it", open.id, open.state.as_str());
-            return Err(precondition(message));
-        }
-        if plan.revision(&request.id).is_some() {
-            return Err(refuse(
-                ErrorCode::Conflict,
-                format!("plan {} has a revision {}", request.plan, request.id),
-            ));
-        }
-        if request.instances > PLAN_INSTANCES_MAX {
-            return Err(invalid("instances", format!("is above {PLAN_INSTANCES_MAX}")));
-        }
-        if request.max_unavailable == Some(0) {
-            return Err(invalid("maxUnavailable", "is 0, so no update could begin: allow 1 or more"));
-        }
-        self.check_canary(request)?;
-        content(&plan.spec, &request.coordinates, &[]).map_err(|error| invalid("coordinates", error))?;
-        let mut next = plan.clone();
-        next.version += 1;
-        for revision in next.revisions.iter_mut().filter(|revision| !revision.state.is_final()) {
-            revision.state = RevisionState::Cancelled;
-            revision.message.clear();
-        }
-        next.revisions.push(PlanRevision {
-            id: request.id.clone(),
-            instances: request.instances,
-            coordinates: request.coordinates.clone(),
-            max_unavailable: request.max_unavailable,
-            canary: request.canary.filter(|canary| *canary < request.instances),
-            rollback_to: rollback_to.cloned(),
-            state: RevisionState::Pending,
-            message: String::new(),
-            requested_by: author.by.clone(),
-            at: now,
-        });
-        let sentence = match rollback_to {
-            Some(to) => format!("revision {} is added: a rollback to {to}", request.id),
-            None => format!("revision {} is added", request.id),
-        };
-        let sentence = match open {
-            Some(open) => format!("{sentence}, and revision {} is cancelled", open.id),
-            None => sentence,
-        };
-        next.change = operations::change(now, sentence, author);
-        self.drop_ended_revisions(&mut next);
-        Ok(PlansDocument::Plan(next))
-    }
-
-    /// Checks that the plan has the instances that keep their revision beside a canary.
-    fn check_canary(&self, request: &PlanDeployRequest) -> Result<(), PlannerErrorBody> {
-        let (Some(canary), all) = (request.canary, request.instances) else { return Ok(()) };
-        if canary == 0 || canary > all {
-            let rule = format!("is {canary} of {all} instances: name at least 1, and at most all of them");
-            return Err(invalid("canary", rule));
-        }
-        let ordered = self.instances_of(&request.plan).filter(|one| operations::keeps_revision(one)).count();
-        if ordered < (all - canary) as usize {
-            let most = ordered + canary as usize;
-            let rule = format!(
-                "is {all}, of which {canary} get the coordinates, and the plan has {ordered} others that could keep \
-                 their revision: name at most {most}"
-            );
-            return Err(invalid("instances", rule));
-        }
-        Ok(())
-    }
-
-    /// Drops the oldest revisions that have ended and that no instance names, while the plan is too long.
-    fn drop_ended_revisions(&self, plan: &mut Plan) {
-        let mut used: Vec<&RevisionId> = Vec::new();
-        for instance in self.instances_of(&plan.spec.name) {
-            used.push(&instance.revision);
-            used.extend(instance.placements.iter().filter_map(|placement| placement.revision.as_ref()));
-        }
-        used.sort_unstable();
-        used.dedup();
-        let is_free =
-            |revision: &PlanRevision| revision.state.is_final() && used.binary_search(&&revision.id).is_err();
-        let mut bytes = decode::to_bytes(plan).len();
-        while plan.revisions.len() > PLAN_REVISIONS_MAX || bytes > PLAN_BYTES_MAX - SENTENCES_BYTES {
-            let Some(at) = plan.revisions.iter().position(is_free) else { break };
-            let dropped = plan.revisions.remove(at);
-            // With its comma: the newest revision stays, because it has not ended.
-            bytes -= serde_json::to_vec(&dropped).map_or(0, |json| json.len() + 1);
-        }
     }
 
     fn set_revision_state(

@@ -1,6 +1,8 @@
 //! The state of a placement by LEDGER. It decides nothing: rules of plans read it.
 
 use muster_contract::canonical::Digest;
+use muster_contract::retry::Retry;
+use muster_contract::rollout::Retries;
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeviceKey, InstanceName, Timestamp};
 
@@ -8,7 +10,7 @@ use crate::rollout::Line;
 
 /// An instance on a node, by LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PlacementEvidence {
+pub struct PlacementEvidence<'a> {
     /// Digest of the order that the node's desired state has for the instance; absent if it has none.
     pub desired: Option<Digest>,
     /// The node's report: `None` if LEDGER has none, or the node has removed it.
@@ -21,19 +23,21 @@ pub struct PlacementEvidence {
     pub last_heard_at: Option<Timestamp>,
     /// Whether the node is retired: it gets no order.
     pub is_retired: bool,
+    /// Attempts of the node after errors.
+    pub retries: &'a [Retry],
 }
 
 /// A source of evidence. It is pure: one reading of LEDGER.
 pub trait PlansEvidence {
     /// An instance on a node.
-    fn placement(&self, node: &DeviceKey, instance: &InstanceName) -> PlacementEvidence;
+    fn placement(&self, node: &DeviceKey, instance: &InstanceName) -> PlacementEvidence<'_>;
 }
 
-impl PlacementEvidence {
+impl<'a> PlacementEvidence<'a> {
     /// The evidence of a line of the fold, or of a node without that line. A node that was never heard runs nothing.
     pub fn of(
         desired: Option<Digest>,
-        line: Option<Line<'_>>,
+        line: Option<Line<'a>>,
         heard: Option<(Freshness, Option<Timestamp>)>,
     ) -> Self {
         let Some(line) = line else {
@@ -49,6 +53,7 @@ impl PlacementEvidence {
             is_known,
             last_heard_at: line.last_heard_at,
             is_retired: false,
+            retries: line.retries,
         }
     }
 
@@ -63,9 +68,15 @@ impl PlacementEvidence {
         self.is_reported(order, Standing::Installed)
     }
 
-    /// Whether the node could not carry out an order.
-    pub fn failed(&self, order: Digest) -> bool {
+    /// Whether the node could not carry out an order, and makes no further attempt that these rules allow.
+    pub fn failed(&self, order: Digest, allowed: Option<&Retries>) -> bool {
         self.is_reported(order, Standing::Failed)
+            && !allowed.is_some_and(|allowed| allowed.allow(self.retries))
+    }
+
+    /// The attempt of a node that could not carry out an order and tries again.
+    pub fn tries_again(&self, order: Digest) -> Option<&Retry> {
+        self.retries.first().filter(|_| self.is_reported(order, Standing::Failed))
     }
 
     /// Whether the node has stopped the instance by an order to stop it: its components are then `pending`.

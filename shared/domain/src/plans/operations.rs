@@ -54,6 +54,7 @@ pub(super) fn new(
         not_before: None,
         expires_at: None,
         approval: None,
+        completion: None,
         history: vec![OperationStep { state, at: now }],
     })
 }
@@ -93,7 +94,8 @@ pub(super) fn end(
     let is_reserved = matches!(before, OperationState::PendingApproval | OperationState::Approved);
     match operation_type {
         OperationType::Create if is_reserved => {
-            instance.placements.retain(|placement| placement.revision.is_some());
+            let has_begun = instance.operations.iter().any(has_run);
+            instance.placements.retain(|placement| placement.revision.is_some() || has_begun);
         }
         OperationType::Relocate if is_reserved => {
             instance.placements.retain(|placement| placement.active);
@@ -104,7 +106,10 @@ pub(super) fn end(
                 placement.revision = None;
             }
         }
-        OperationType::Delete if instance.state == InstanceState::MarkedForDeletion => {
+        // One that has begun has withdrawn the orders: the instance ends once its nodes have removed it.
+        OperationType::Delete
+            if before != OperationState::Running && instance.state == InstanceState::MarkedForDeletion =>
+        {
             instance.state = InstanceState::Active;
         }
         _ => {}
@@ -129,6 +134,20 @@ pub(super) fn finish(instance: &mut Instance, change: PlansChange) {
 /// The index of the operation that runs.
 pub(super) fn running(instance: &Instance) -> Option<usize> {
     instance.operations.iter().position(|operation| operation.state == OperationState::Running)
+}
+
+fn has_run(operation: &Operation) -> bool {
+    operation.history.iter().any(|step| step.state == OperationState::Running)
+}
+
+/// Whether a DELETE of an instance has begun. No revision takes the instance again: it ends once its nodes have removed it.
+pub(super) fn is_leaving(instance: &Instance) -> bool {
+    let may_stay = |one: &Operation| {
+        one.operation_type == OperationType::Delete
+            && !one.state.is_final()
+            && one.state != OperationState::Running
+    };
+    instance.state == InstanceState::MarkedForDeletion && !instance.operations.iter().any(may_stay)
 }
 
 /// Whether an instance may keep its revision beside a canary: its node has the order to run it.

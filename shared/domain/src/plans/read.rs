@@ -1,5 +1,7 @@
 //! Answers requests that change nothing: plans, instances, operations and the inventory, page by page.
 
+use std::collections::BTreeMap;
+
 use muster_contract::Timestamp;
 use muster_contract::plans::{
     ExplainAnswer, InstanceStatus, InstancesAnswer, InstancesQuery, InventoryAnswer, InventoryKind,
@@ -124,12 +126,13 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
             passes(&query.operation_type, &operation.operation_type) && passes(&query.state, &operation.state)
         });
         let (rows, next) = page(rows, query.after.as_deref(), limit);
+        let mut approvals = BTreeMap::new();
         let status = |(instance, operation): (&muster_contract::plans::Instance, &_)| OperationStatus {
             plan: instance.plan.clone(),
             instance: instance.name.clone(),
             display_name: instance.display_name.clone(),
             version: instance.version,
-            operation: self.explained(instance, operation),
+            operation: self.explained(instance, operation, &mut approvals),
         };
         OperationsAnswer { operations: rows.into_iter().map(status).collect(), next }
     }

@@ -5,8 +5,8 @@
 use std::cmp::Reverse;
 
 use muster_contract::plans::{
-    Instance, InstanceState, OperationState, OperationType, Placement, Plan, PlanRevision, PlanState,
-    RevisionState,
+    Instance, InstanceState, Operation, OperationState, OperationType, Placement, Plan, PlanRevision,
+    PlanState, RevisionState,
 };
 use muster_contract::{RevisionId, Timestamp};
 
@@ -23,6 +23,8 @@ struct Progress {
     open: u64,
     succeeded: u64,
     failed: u64,
+    /// Operations that a person has completed.
+    by_hand: u64,
     /// The first operation that did not succeed, with its reason.
     first_failure: Option<String>,
 }
@@ -35,9 +37,11 @@ impl PlansState {
         pass: &mut Pass<'_, E>,
         max: usize,
     ) -> Vec<PlansDocument> {
-        let Some(revision) = plan.open_revision() else { return Vec::new() };
+        let Some(revision) = plan.open_revision() else {
+            return self.migrate_on(plan, pass.now).into_iter().collect();
+        };
         match revision.state {
-            RevisionState::Pending if plan.state == PlanState::Active => {
+            RevisionState::Pending if plan.state == PlanState::Active && !plan.awaits_hooks(revision) => {
                 let state = RevisionState::InProgress;
                 vec![with_revision(plan, &revision.id, state, "Deployment is running", pass.now)]
             }
@@ -66,6 +70,7 @@ impl PlansState {
             match (instance.revision == revision.id, instance.state) {
                 (true, InstanceState::Active) => kept += 1,
                 (true, _) => {}
+                _ if operations::is_leaving(instance) => {}
                 (false, _) => open.push(instance),
             }
         }
@@ -175,6 +180,11 @@ impl PlansState {
                 let message = format!("{} of {all} operations did not succeed: {failure}", progress.failed);
                 (RevisionState::Failed, message)
             }
+            None if progress.by_hand > 0 => {
+                let (by_hand, all) = (progress.by_hand, progress.succeeded);
+                let message = format!("Deployment completed, {by_hand} of {all} operations by hand");
+                (RevisionState::Completed, message)
+            }
             None => (RevisionState::Completed, "Deployment completed successfully".to_owned()),
         };
         Some(with_revision(plan, &revision.id, state, &message, now))
@@ -183,8 +193,13 @@ impl PlansState {
     fn progress(&self, plan: &Plan, revision: &RevisionId) -> Progress {
         let mut progress = Progress::default();
         for instance in self.instances_of(&plan.spec.name) {
-            for operation in instance.operations.iter().filter(|one| one.revision.as_ref() == Some(revision))
-            {
+            // A DELETE of an earlier revision that runs is awaited too.
+            let is_awaited = |one: &Operation| {
+                one.operation_type == OperationType::Delete && one.state == OperationState::Running
+            };
+            let is_counted = |one: &&Operation| one.revision.as_ref() == Some(revision) || is_awaited(one);
+            for operation in instance.operations.iter().filter(is_counted) {
+                progress.by_hand += u64::from(operation.completion.is_some());
                 match operation.state {
                     OperationState::Succeeded => progress.succeeded += 1,
                     state if state.is_final() => {

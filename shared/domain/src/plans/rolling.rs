@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use muster_contract::InstanceName;
-use muster_contract::plans::{Instance, Operation, OperationType, Plan, PlanRevision};
+use muster_contract::plans::{Instance, Operation, OperationType, Placement, Plan, PlanRevision};
 
 use super::evidence::PlansEvidence;
 use super::operations;
@@ -24,16 +24,17 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// The turns of a revision's updates.
+    /// The turns of a revision's updates. `runs` says whether a node is proven to run an instance by its present order.
     pub(super) fn of<E: PlansEvidence>(
         state: &PlansState,
         plan: &Plan,
         revision: &PlanRevision,
         evidence: &E,
+        mut runs: impl FnMut(&Instance, &Placement) -> bool,
     ) -> Self {
         let mut turns = Self { unavailable: BTreeSet::new(), down: BTreeSet::new(), domain: None };
         for instance in state.instances_of(&plan.spec.name) {
-            turns.count(instance, evidence);
+            turns.count(instance, evidence, &mut runs);
             let is_open = |one: &Operation| is_update_of(one, revision) && !one.state.is_final();
             let domain = domain_of(state, instance).filter(|_| instance.operations.iter().any(is_open));
             turns.domain = turns.domain.take().into_iter().chain(domain).min();
@@ -41,11 +42,16 @@ impl Turns {
         turns
     }
 
-    fn count<E: PlansEvidence>(&mut self, instance: &Instance, evidence: &E) {
+    fn count<E: PlansEvidence>(
+        &mut self,
+        instance: &Instance,
+        evidence: &E,
+        mut runs: impl FnMut(&Instance, &Placement) -> bool,
+    ) {
         let Some(active) = instance.active().filter(|placement| placement.revision.is_some()) else { return };
         let placed = evidence.placement(&active.node, &instance.name);
         let is_changing = operations::running(instance).is_some();
-        if is_changing || !placed.is_known || !placed.is_running() {
+        if is_changing || !runs(instance, active) {
             self.unavailable.insert(instance.name.clone());
         }
         if !is_changing && placed.is_known && !placed.is_running() {

@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_contract::desired::ProfileType;
 use muster_contract::limits::PLANS_TEXT_BYTES_MAX;
 use muster_contract::plans::{
-    Candidate, CapabilityMatcher, Comparator, Coordinates, DisruptionState, ExplainAnswer, InventoryState,
-    Node, NodeState, Plan, PlanSpec, RejectedNode, Resources,
+    Candidate, CapabilityMatcher, Comparator, Coordinates, DisruptionState, ExplainAnswer, HookAnswers,
+    InventoryState, Node, NodeState, Plan, PlanRevision, PlanSpec, RejectedNode, Resources,
 };
 use muster_contract::state::cut;
 use muster_contract::{ComponentName, DeviceKey, Timestamp};
 
 use super::content::fits;
+use super::hook_memory::HookMemory;
 use super::state::PlansState;
 use super::usage::{Usage, normalised, storage};
 
@@ -50,12 +51,34 @@ pub(super) struct Wanted<'a> {
     pub(super) spec: &'a PlanSpec,
     /// The coordinates of its newest revision, if there is one.
     pub(super) coordinates: Option<&'a BTreeMap<ComponentName, Coordinates>>,
+    /// The nodes that its hooks allow.
+    pub(super) hooks: Hooks<'a>,
+}
+
+/// The nodes that the hooks of a plan allow.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Hooks<'a> {
+    /// All: the plan has no hooks, or no revision that they were asked about.
+    All,
+    /// Those of the answers for the newest revision; none before it has them.
+    Answers(Option<&'a HookAnswers>),
 }
 
 impl<'a> Wanted<'a> {
     /// An instance of a plan.
     pub(super) fn of(plan: &'a Plan) -> Self {
-        Self { spec: &plan.spec, coordinates: plan.revisions.last().map(|newest| &newest.coordinates) }
+        let newest = plan.revisions.last();
+        let answers = |newest: &PlanRevision| {
+            let of_newest = plan.hook_answers.as_deref().filter(|answers| answers.revision == newest.id);
+            Hooks::Answers(of_newest)
+        };
+        let hooks = newest.filter(|_| !plan.spec.hooks.is_empty()).map_or(Hooks::All, answers);
+        Self { spec: &plan.spec, coordinates: newest.map(|newest| &newest.coordinates), hooks }
+    }
+
+    /// The same, whatever its hooks have answered.
+    pub(super) const fn without_hooks(self) -> Self {
+        Self { hooks: Hooks::All, ..self }
     }
 }
 
@@ -140,6 +163,7 @@ const ROOM: &str = "without enough cores or memory";
 const PAYLOAD: &str = "with the payload already";
 const PORT: &str = "with a port taken";
 const VOLUME: &str = "without enough storage";
+const HOOK: &str = "not allowed by a hook";
 
 /// The rules of a plan, with what is the same for all nodes.
 struct Rules<'a> {
@@ -149,16 +173,24 @@ struct Rules<'a> {
     fitting: Option<Vec<ProfileType>>,
     needed: Resources,
     storage: BTreeMap<String, u64>,
+    hooks: Hooks<'a>,
+    /// The nodes that the hooks have allowed.
+    allowed: BTreeSet<&'a DeviceKey>,
     now: Timestamp,
 }
 
 impl<'a> Rules<'a> {
     fn new(state: &'a PlansState, wanted: Wanted<'a>, now: Timestamp) -> Self {
-        let Wanted { spec, coordinates } = wanted;
+        let Wanted { spec, coordinates, hooks } = wanted;
+        let allowed = match hooks {
+            Hooks::Answers(Some(answers)) => answers.nodes.iter().collect(),
+            Hooks::Answers(None) | Hooks::All => BTreeSet::new(),
+        };
         let fitting = coordinates.map(|coordinates| {
             ProfileType::ALL.into_iter().filter(|runtime| fits(spec, coordinates, *runtime)).collect()
         });
-        Self { state, spec, fitting, needed: spec.resources(), storage: storage(spec), now }
+        let (needed, storage) = (spec.resources(), storage(spec));
+        Self { state, spec, fitting, needed, storage, hooks, allowed, now }
     }
 
     /// The first rule that rejects a node.
@@ -179,6 +211,7 @@ impl<'a> Rules<'a> {
             Self::volume,
             Self::capability,
             Self::runtime,
+            Self::hook,
         ];
         of_node.into_iter().filter_map(move |rule| rule(self, node, usage))
     }
@@ -269,6 +302,35 @@ impl<'a> Rules<'a> {
         Some(rejection(RUNTIME, format!("its agent runs {}, which the plan does not", words.join(", "))))
     }
 
+    fn hook(&self, node: &Node, _: Option<&Usage>) -> Option<Rejection> {
+        let Hooks::Answers(answers) = self.hooks else { return None };
+        if self.allowed.contains(&node.key) {
+            return None;
+        }
+        let mut hooks = answers.into_iter().flat_map(|answers| &answers.hooks);
+        let sentence = match (answers, hooks.find(|hook| hook.left_out.contains(&node.key))) {
+            (Some(_), Some(hook)) if hook.reason.is_empty() => format!("hook {} left it out", hook.hook),
+            (Some(_), Some(hook)) => format!("hook {} left it out: {}", hook.hook, hook.reason),
+            (Some(answers), None) => self.without_answer(answers, &node.key),
+            (None, _) => "the hooks of the plan have not answered".to_owned(),
+        };
+        Some(rejection(HOOK, cut(sentence, PLANS_TEXT_BYTES_MAX)))
+    }
+
+    /// Why a node is not allowed that no recorded answer names.
+    fn without_answer(&self, answers: &HookAnswers, node: &DeviceKey) -> String {
+        let memory = self.state.hook_memory.get(&self.spec.name);
+        match memory.filter(|memory| memory.revision == answers.revision) {
+            Some(memory) if memory.left_out.contains(node) => {
+                "the hooks left it out when they were last asked about it".to_owned()
+            }
+            Some(HookMemory { inconclusive: Some((hook, reason)), .. }) => {
+                format!("hook {hook} is inconclusive: {reason}")
+            }
+            _ => "a hook has not answered about it yet".to_owned(),
+        }
+    }
+
     fn matches(&self, matcher: &CapabilityMatcher, node: &Node) -> bool {
         let known = |name| self.state.capabilities.get(name);
         let is_of_type = |capability: &&muster_contract::plans::Capability| {
@@ -327,6 +389,39 @@ fn reason(domain: &str, count: u64, free: Resources) -> String {
     cut(sentence, PLANS_TEXT_BYTES_MAX)
 }
 
+/// The first `max` candidates, the best first, and the number of all. Those that are later are taken if there are no others.
+pub(super) fn candidates(
+    state: &PlansState,
+    wanted: Wanted<'_>,
+    now: Timestamp,
+    max: usize,
+    is_later: impl Fn(&DeviceKey) -> bool,
+) -> (Vec<Candidate>, u64) {
+    let counts = domain_counts(state, wanted.spec);
+    let domains = Scheduler::new(state, wanted, now).candidates.into_iter();
+    let mut ranked: Vec<_> = domains
+        .flat_map(|(domain, ranks)| {
+            let count = counts.get(&domain).copied().unwrap_or(0);
+            ranks.into_iter().map(move |rank| (count, rank, domain.clone()))
+        })
+        .collect();
+    ranked.sort();
+    let all = ranked.len() as u64;
+    if ranked.iter().any(|(_, (_, _, key), _)| !is_later(key)) {
+        ranked.retain(|(_, (_, _, key), _)| !is_later(key));
+    }
+    let candidate = |(count, (_, _, key), domain): (u64, Rank, String)| {
+        let free = state.nodes.get(&key).and_then(|node| state.free(node)).unwrap_or_default();
+        Candidate { reason: reason(&domain, count, free), node: key, domain_instances: count, free }
+    };
+    (ranked.into_iter().take(max).map(candidate).collect(), all)
+}
+
+/// Whether an instance of a plan would find a node.
+pub(super) fn is_placeable(state: &PlansState, wanted: Wanted<'_>, now: Timestamp) -> bool {
+    !Scheduler::new(state, wanted, now).best.is_empty()
+}
+
 impl PlansState {
     /// The node that another instance of a plan would get, and why the others are rejected.
     pub(super) fn explain(&self, plan: &Plan, now: Timestamp) -> ExplainAnswer {
@@ -342,22 +437,7 @@ impl PlansState {
                 rejected.push(RejectedNode { node: node.key.clone(), reasons });
             }
         }
-        let counts = domain_counts(self, spec);
-        let mut ranked: Vec<_> = Scheduler::new(self, Wanted::of(plan), now)
-            .candidates
-            .into_iter()
-            .flat_map(|(domain, ranks)| {
-                let count = counts.get(&domain).copied().unwrap_or(0);
-                ranks.into_iter().map(move |rank| (count, rank, domain.clone()))
-            })
-            .collect();
-        ranked.sort();
-        let candidates_count = ranked.len() as u64;
-        let candidate = |(count, (_, _, key), domain): (u64, Rank, String)| {
-            let free = self.nodes.get(&key).and_then(|node| self.free(node)).unwrap_or_default();
-            Candidate { reason: reason(&domain, count, free), node: key, domain_instances: count, free }
-        };
-        let candidates = ranked.into_iter().take(LISTED_MAX).map(candidate).collect();
+        let (candidates, candidates_count) = candidates(self, Wanted::of(plan), now, LISTED_MAX, |_| false);
         ExplainAnswer {
             plan: spec.name.clone(),
             at: now,

@@ -16,6 +16,7 @@ use muster_contract::subjects::PlansSubject;
 use muster_contract::{CapabilityName, ClusterName, DeviceKey, InstanceName, PlanName, Timestamp};
 
 use super::document::PlansDocument;
+use super::hook_memory::HookMemory;
 use super::usage::Usage;
 
 /// Ids of requests that are kept at most, and how many of them after old ones are dropped: so that few insertions look at all.
@@ -44,6 +45,8 @@ pub struct PlansState {
     pub(super) full: BTreeSet<PlanName>,
     /// Rises whenever a node may have become free.
     pub(super) capacity_epoch: u64,
+    /// By plan that waits for its hooks.
+    pub(super) hook_memory: BTreeMap<PlanName, HookMemory>,
 }
 
 /// The key of the person who asks, directly or through any gateway, if the server vouches for one, and the id of a request.
@@ -100,6 +103,8 @@ impl PlansState {
         match subject {
             PlansSubject::Plan(name) => {
                 self.dirty.insert(name.clone());
+                // Other coordinates, and other answers of hooks, may find a node.
+                self.full.remove(name);
                 let plan = document.and_then(|document| match document {
                     PlansDocument::Plan(plan) => Some(plan),
                     _ => None,
@@ -344,9 +349,10 @@ impl PlansState {
         !self.dirty.is_empty()
     }
 
-    /// Marks every plan with instances or an open revision: time has passed.
+    /// Marks every plan with instances, an open revision or a migration: time has passed.
     pub fn time_passed(&mut self) {
-        let open = self.plans.values().filter(|plan| plan.open_revision().is_some());
+        let is_open = |plan: &&Plan| plan.open_revision().is_some() || plan.migration.is_some();
+        let open = self.plans.values().filter(is_open);
         self.dirty.extend(open.map(|plan| plan.spec.name.clone()));
         self.dirty.extend(self.instances.keys().cloned());
     }

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use muster_contract::PlanName;
+use muster_contract::canonical::Digest;
 use muster_contract::plans::{
     Instance, Operation, OperationCounts, OperationState, OperationType, Placement, PlacementStatus, Plan,
     PlanSummary, RuntimeState,
 };
 use muster_contract::view::Standing;
 
-use super::advance::digest;
+use super::advance::{digest, is_of_open};
 use super::content::{is_stopped, order};
 use super::evidence::{PlacementEvidence, PlansEvidence};
+use super::migrate::Approvals;
 use super::read::PlansRead;
 
 impl<E: PlansEvidence> PlansRead<'_, E> {
@@ -43,6 +46,7 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
         let content = plan
             .zip(revision)
             .and_then(|(plan, revision)| digest(plan, revision, self.state.runtimes(&placement.node)));
+        let retries = plan.and_then(|plan| plan.spec.retries.as_ref());
         let is_stopped = is_stopped(instance, placement);
         let order = content.map(|content| order(content, is_stopped, instance.restarts));
         let node = &placement.node;
@@ -53,17 +57,22 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
             (Some(order), true) if evidence.is_stopped(order) => {
                 (RuntimeState::Terminated, format!("node {node} has stopped it, and keeps its resources"))
             }
-            (Some(order), _) if evidence.failed(order) => {
+            (Some(order), _) if evidence.failed(order, retries) => {
                 let verb = if is_stopped { "stop" } else { "run" };
                 (RuntimeState::Failed, format!("node {node} could not {verb} it"))
             }
-            _ => waiting(placement, &evidence, is_stopped),
+            _ => waiting(placement, &evidence, order, is_stopped),
         };
         PlacementStatus { state, message }
     }
 
     /// An operation, with what it waits for.
-    pub(super) fn explained(&self, instance: &Instance, operation: &Operation) -> Operation {
+    pub(super) fn explained(
+        &self,
+        instance: &Instance,
+        operation: &Operation,
+        approvals: &mut BTreeMap<PlanName, Approvals>,
+    ) -> Operation {
         let mut explained = operation.clone();
         match operation.state {
             OperationState::Running => {
@@ -76,6 +85,9 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
                 explained.message = match (operation.not_before.filter(|time| *time > self.now), running) {
                     (Some(time), _) => format!("it does not run before {time}"),
                     (None, Some(running)) => format!("it waits for operation {}", running.id),
+                    (None, None) if self.waits_for_others(instance, operation, approvals) => {
+                        "it waits until every operation of the migration is approved".to_owned()
+                    }
                     (None, None) => explained.message,
                 };
             }
@@ -83,11 +95,39 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
         }
         explained
     }
+
+    /// Whether an approved operation waits for the approvals of the others of its migration.
+    /// `known` are the approvals of plans that this answer has counted: each count walks all instances.
+    fn waits_for_others(
+        &self,
+        instance: &Instance,
+        operation: &Operation,
+        known: &mut BTreeMap<PlanName, Approvals>,
+    ) -> bool {
+        let Some(plan) = self.state.plan(&instance.plan).filter(|plan| is_of_open(plan, operation)) else {
+            return false;
+        };
+        let counted = known.entry(instance.plan.clone()).or_insert_with(|| self.state.approvals(plan));
+        *counted == Approvals::Awaited
+    }
 }
 
 /// The state of a placement whose node has confirmed nothing.
-fn waiting(placement: &Placement, evidence: &PlacementEvidence, is_stopped: bool) -> (RuntimeState, String) {
+fn waiting(
+    placement: &Placement,
+    evidence: &PlacementEvidence<'_>,
+    order: Option<Digest>,
+    is_stopped: bool,
+) -> (RuntimeState, String) {
     let node = &placement.node;
+    if let Some(retry) = order.and_then(|order| evidence.tries_again(order)) {
+        let state = if is_stopped { RuntimeState::Terminating } else { RuntimeState::Starting };
+        let (attempt, code) = (retry.attempt, &retry.last_error.code);
+        return (
+            state,
+            format!("node {node} has failed and tries again: attempt {attempt}, last error {code}"),
+        );
+    }
     let heard = || match evidence.last_heard_at {
         Some(at) => format!("the state is unknown: node {node} was last heard at {at}"),
         None => format!("the state is unknown: node {node} was never heard"),

@@ -1,9 +1,13 @@
 //! The rules of plans on a simulated hub: a log with compare-and-set, devices that carry out orders, and persons who approve.
 
 mod canary;
+mod complete;
+mod hooks;
 mod inventory;
 mod lifecycle;
+mod migrate;
 mod racing;
+mod retries;
 mod revisions;
 mod rollback;
 mod rolling;
@@ -14,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_contract::canonical::Digest;
 use muster_contract::plans::*;
 use muster_contract::query::ErrorCode;
+use muster_contract::retry::Retry;
 use muster_contract::view::Standing;
 use muster_contract::{DeviceKey, InstanceName, PlanName, Timestamp};
 use serde_json::{Value, json};
@@ -38,18 +43,29 @@ struct Devices {
     retired: Vec<DeviceKey>,
     /// Contents that fail.
     failing: Vec<Digest>,
+    /// The attempts that each device reports.
+    retries: Vec<Retry>,
     /// The newest document of each order.
     documents: BTreeMap<On, String>,
 }
 
 impl PlansEvidence for Devices {
-    fn placement(&self, node: &DeviceKey, instance: &InstanceName) -> PlacementEvidence {
+    fn placement(&self, node: &DeviceKey, instance: &InstanceName) -> PlacementEvidence<'_> {
         let on = (node.clone(), instance.clone());
         let desired = self.desired.get(&on).map(|(digest, _)| *digest);
         let standing = self.standing.get(&on).copied();
         let is_known = !self.silent.contains(node);
         let (is_leaving, is_retired) = (desired.is_none(), self.retired.contains(node));
-        PlacementEvidence { desired, standing, is_leaving, is_known, last_heard_at: None, is_retired }
+        let retries = &self.retries[..];
+        PlacementEvidence {
+            desired,
+            standing,
+            is_leaving,
+            is_known,
+            last_heard_at: None,
+            is_retired,
+            retries,
+        }
     }
 }
 
@@ -84,6 +100,12 @@ impl Devices {
             let done = if self.stopped.contains(on) { Standing::Pending } else { Standing::Installed };
             self.standing.insert(on.clone(), if failed { Standing::Failed } else { done });
         }
+    }
+
+    /// Reports of instances that have no placement.
+    fn unplaced(&self, state: &PlansState) -> BTreeSet<On> {
+        let is_unplaced = |(node, instance): &&On| state.placed_on(node, instance).is_none();
+        self.standing.keys().filter(is_unplaced).cloned().collect()
     }
 
     fn ordered(&self) -> Vec<(DeviceKey, InstanceName, PlanName)> {
@@ -195,11 +217,15 @@ impl Hub {
         self.second += 1;
         self.state.time_passed();
         let now = self.now();
+        let reported = self.devices.unplaced(&self.state);
         let made = self.state.advance(&self.devices, now, 10_000);
+        let freed = &self.devices.unplaced(&self.state) - &reported;
+        assert!(freed.is_empty(), "placements are dropped before the reports of their nodes: {freed:?}");
         let (is_changed, before) = (!made.is_empty(), self.devices.clone());
         self.log.extend(made.into_iter().map(|(document, _)| document));
         for effect in self.state.effects(&self.devices, self.devices.ordered()) {
-            self.devices.carry_out(effect, &plan_name());
+            let plan = plan_of(&self.state, effect.target().1);
+            self.devices.carry_out(effect, &plan);
         }
         self.devices.run();
         check_invariants(&self.state);
@@ -212,7 +238,11 @@ impl Hub {
     }
 
     fn pending(&self) -> Vec<(InstanceName, Operation)> {
-        let instances = self.state.instances_of(&self::plan_name()).collect::<Vec<_>>();
+        self.pending_of(&plan_name())
+    }
+
+    fn pending_of(&self, plan: &PlanName) -> Vec<(InstanceName, Operation)> {
+        let instances = self.state.instances_of(plan).collect::<Vec<_>>();
         let operations = instances.into_iter().flat_map(|instance| {
             instance.operations.iter().map(|operation| (instance.name.clone(), operation.clone()))
         });
@@ -226,12 +256,23 @@ impl Hub {
     }
 
     fn verdict(instance: &InstanceName, operation: &Operation) -> OperationVerdictRequest {
-        request(json!({ "plan": "web", "instance": instance, "operation": operation.id }))
+        Self::verdict_of(&plan_name(), instance, operation)
     }
 
+    fn verdict_of(
+        plan: &PlanName,
+        instance: &InstanceName,
+        operation: &Operation,
+    ) -> OperationVerdictRequest {
+        request(json!({ "plan": plan, "instance": instance, "operation": operation.id }))
+    }
+
+    /// Approves the operations of all plans.
     fn approve_all(&mut self) {
-        for (instance, operation) in self.pending() {
-            self.ask(PlansRequest::Approve(Self::verdict(&instance, &operation))).unwrap();
+        for plan in self.state.plans.keys().cloned().collect::<Vec<_>>() {
+            for (instance, operation) in self.pending_of(&plan) {
+                self.ask(PlansRequest::Approve(Self::verdict_of(&plan, &instance, &operation))).unwrap();
+            }
         }
         self.converge();
     }
@@ -271,8 +312,38 @@ impl Hub {
     }
 }
 
+/// The plan of an instance; of one that is not there, it does not matter.
+fn plan_of(state: &PlansState, name: &InstanceName) -> PlanName {
+    let mut all = state.instances.iter();
+    all.find(|(_, instances)| instances.contains_key(name)).map_or_else(plan_name, |(plan, _)| plan.clone())
+}
+
+/// The invariants of migrations: none of the operations of one begins before all are approved, and the plan that is left gets its
+/// revision of 0 instances after the other one has completed its own.
+fn check_migrations(state: &PlansState) {
+    for plan in state.plans.values() {
+        for revision in &plan.revisions {
+            if let Some(to) = &revision.migrated_to {
+                let other = state.plans[to].revision(&revision.id).unwrap();
+                assert_eq!(other.state, RevisionState::Completed, "{plan:?}");
+            }
+            let instances = state.instances_of(&plan.spec.name);
+            let operations: Vec<_> = instances
+                .flat_map(|instance| &instance.operations)
+                .filter(|one| revision.migrated_from.is_some() && one.revision.as_ref() == Some(&revision.id))
+                .collect();
+            let has_begun =
+                |one: &&Operation| one.history.iter().any(|at| at.state == OperationState::Running);
+            if operations.iter().any(has_begun) {
+                assert!(operations.iter().all(|one| one.approval.is_some()), "{operations:?}");
+            }
+        }
+    }
+}
+
 /// The invariants of PLANS.
 fn check_invariants(state: &PlansState) {
+    check_migrations(state);
     for node in state.nodes.values() {
         assert!(state.free(node).is_some(), "{}: {:?}", node.key, state.usage(&node.key));
         let usage = state.usage(&node.key).cloned().unwrap_or_default();

@@ -160,7 +160,7 @@ fn stops_in_place(state: &PlansState, plan: &Plan, instance: &Instance) -> bool 
     profile.is_none_or(ProfileType::stops_in_place)
 }
 
-fn operation_of<'a>(
+pub(super) fn operation_of<'a>(
     instance: &'a Instance,
     request: &OperationVerdictRequest,
 ) -> Result<(usize, &'a Operation), PlannerErrorBody> {

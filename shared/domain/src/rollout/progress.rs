@@ -284,7 +284,11 @@ impl Known {
             (Freshness::Stale | Freshness::Never, ..) => Self::NotHeard,
             (Freshness::Fresh, false, _) => Self::ReportsMissing,
             (Freshness::Fresh, true, Standing::Installed) => Self::Confirmed,
-            (Freshness::Fresh, true, Standing::Failed) if tries_again(line, retries) => Self::TriesAgain,
+            (Freshness::Fresh, true, Standing::Failed)
+                if retries.is_some_and(|allowed| allowed.allow(line.retries)) =>
+            {
+                Self::TriesAgain
+            }
             (Freshness::Fresh, true, Standing::Failed) => Self::Failed,
             (Freshness::Fresh, true, _) => Self::UnderWay,
         }
@@ -325,15 +329,6 @@ impl Known {
     pub(super) const fn is_in_ledger(self) -> bool {
         !matches!(self, Self::NotReleased | Self::NotInLedger)
     }
-}
-
-/// Whether a failed device tries again, and each of its failures may be tried again so often.
-fn tries_again(line: &Line<'_>, retries: Option<&Retries>) -> bool {
-    let tried = line.retries.iter();
-    let Some(allowed) = retries else { return false };
-    let mut tried = tried.peekable();
-    tried.peek().is_some()
-        && tried.all(|retry| retry.attempt <= allowed.max.get() && allowed.covers(&retry.last_error.code))
 }
 
 #[cfg(test)]

@@ -436,9 +436,9 @@ fn requests() -> Vec<Channel> {
             "check",
             "muster.check.{check}",
             None,
-            &["CheckRequest"],
-            "The planner asks a check of a wave. A service that knows the answer subscribes to the subject that `rollout.yaml` names; no \
-             answer is inconclusive. On a hub with rights nobody may answer here yet: name a webhook there.",
+            &["CheckRequest", "HookRequest"],
+            "The planner asks a check of a wave, or a hook of a plan. A service that knows the answer subscribes to the subject that \
+             `rollout.yaml` or the plan names; no answer is inconclusive. On a hub with rights nobody may answer here yet: name a webhook there.",
         ),
         Channel::new(
             "ingestQuarantine",
@@ -460,8 +460,9 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 33] = [
+const ANSWERS: [&str; 34] = [
     "CheckAnswer",
+    "HookAnswer",
     "IncidentAnswer",
     "IncidentsAnswer",
     "QuarantineAnswer",

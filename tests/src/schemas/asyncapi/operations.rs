@@ -207,8 +207,9 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
 ];
 
 /// The answer to a request, by its channel.
-const REPLIES: [(&str, &str); 38] = [
+const REPLIES: [(&str, &str); 39] = [
     ("check", "CheckAnswer"),
+    ("check", "HookAnswer"),
     ("ingestIncident", "IncidentAnswer"),
     ("queryIncidents", "IncidentsAnswer"),
     ("ingestQuarantine", "QuarantineAnswer"),
@@ -297,11 +298,14 @@ fn operation(role: &str, action: Action, name: &str) -> (String, Value) {
         "messages": messages(name, channel.messages),
         "x-muster-role": role,
     });
-    let mut replies = REPLIES.iter().chain(&GROUP_REPLIES).chain(&FEDERATION_REPLIES);
-    if let Some((_, answer)) = replies.find(|(request, _)| *request == name) {
+    let replies = REPLIES.iter().chain(&GROUP_REPLIES).chain(&FEDERATION_REPLIES);
+    let mut answers: Vec<_> =
+        replies.filter(|(request, _)| *request == name).map(|(_, answer)| *answer).collect();
+    if !answers.is_empty() {
+        answers.push("ErrorReply");
         value["reply"] = json!({
             "channel": { "$ref": "#/channels/answers" },
-            "messages": messages("answers", &[answer, "ErrorReply"]),
+            "messages": messages("answers", &answers),
         });
     }
     if let Some(answers) = reply_of_plans(name) {

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use muster_contract::plans::{
-    InstanceStatus, OperationCounts, OperationType, Plan, PlanRevision, RuntimeState,
+    Dependency, InstanceStatus, OperationCounts, OperationType, Plan, PlanRevision, RuntimeState,
 };
 
 use super::{instance_list, operation_table, revision_style, runtime_style, totalled, word};
 use crate::plans::PlanInDetail;
 use crate::render::colour::{BAD, PLAIN};
-use crate::render::format::clean;
+use crate::render::format::{clean, plural};
 use crate::render::frame::Frame;
 use crate::render::table::{Cell, Table};
 
@@ -19,6 +19,9 @@ pub fn show(detail: &PlanInDetail, frame: Frame) -> String {
     let mut text = info(plan);
     text += &section("Matching Compute Capabilities", &matchers(plan, frame));
     text += &section("Applications", &applications(plan, frame));
+    if !plan.spec.hooks.is_empty() {
+        text += &section("Hooks Before Placement", &hooks(plan, frame));
+    }
     text += &section("Deployments", &revisions(plan, frame));
     text += &section("Instance Summary", &instance_summary(&detail.instances));
     if summary.instances > 0 {
@@ -73,6 +76,9 @@ fn info(plan: &Plan) -> String {
     if let Some(cluster) = &spec.cluster {
         let _ = writeln!(text, "Cluster:               {cluster}");
     }
+    if let Some(migration) = plan.migration.as_deref() {
+        let _ = writeln!(text, "Migrating To:          {}, as {}", migration.to, migration.id);
+    }
     let _ = writeln!(text, "\nStatus\nDeployment Plan State: {}", word(&plan.state));
     let _ = writeln!(text, "Status Message:        {}", clean(&plan.change.message));
     text
@@ -97,7 +103,7 @@ fn applications(plan: &Plan, frame: Frame) -> String {
             format!("{} {} GB at {}", volume.storage_class, volume.capacity, volume.mount_path)
         });
         let name = &application.payload_name;
-        let after: Vec<_> = application.after.iter().map(ToString::to_string).collect();
+        let after: Vec<_> = application.after.iter().map(dependency).collect();
         let name =
             if after.is_empty() { name.to_string() } else { format!("{name} (after {})", after.join(", ")) };
         table.row([
@@ -109,6 +115,28 @@ fn applications(plan: &Plan, frame: Frame) -> String {
         ]);
     }
     totalled(&table.within(frame.width), plan.spec.applications.len())
+}
+
+/// A dependency: `db`, or `db +30s`.
+fn dependency(of: &Dependency) -> String {
+    if of.wait.is_zero() { of.app.to_string() } else { format!("{} +{:?}", of.app, of.wait) }
+}
+
+/// The hooks, with their answers about the newest deployment.
+fn hooks(plan: &Plan, frame: Frame) -> String {
+    let mut table = Table::new(&["HOOK", "ANSWER", "REASON"]);
+    let answered = plan.hook_answers.as_ref().map_or(&[][..], |answers| &answers.hooks);
+    for (at, hook) in plan.spec.hooks.iter().enumerate() {
+        let (answer, reason) = match answered.get(at) {
+            Some(answer) => (
+                format!("leaves out {}", plural(answer.left_out.len() as u64, "node")),
+                answer.reason.as_str(),
+            ),
+            None => ("not answered".to_owned(), ""),
+        };
+        table.row([hook.name().into(), answer.into(), clean(reason).into()]);
+    }
+    totalled(&table.within(frame.width), plan.spec.hooks.len())
 }
 
 fn revisions(plan: &Plan, frame: Frame) -> String {

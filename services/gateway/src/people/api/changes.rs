@@ -10,8 +10,8 @@ use muster_contract::notify::{SubscriptionAnswer, UnsubscribeRequest};
 use muster_contract::plans::{
     Capability, CapabilitySpec, Cluster, ClusterSpec, DisruptionRequest, Instance, InventoryApplyRequest,
     InventoryDeleteRequest, InventoryStateRequest, Node, NodeSpec, OperationRequest, OperationVerdictRequest,
-    Plan, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanRollbackRequest, PlanStateRequest,
-    RevisionStateRequest,
+    Plan, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanMigrateRequest, PlanRollbackRequest,
+    PlanStateRequest, RevisionStateRequest,
 };
 use muster_contract::query::{ApplyRequest, PublishAnswer, RemoveRequest, RetireRequest};
 use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest};
@@ -226,6 +226,13 @@ pub(crate) static CHANGES: &[Change] = &[
         "plan-rollback",
         "`muster plan rollback`: a new deployment with the instances and content of an earlier one",
     ),
+    accepted::<PlanMigrateRequest, Plan>(
+        Post,
+        "/plans/{plan}/migrate",
+        Planner,
+        "plan-migrate",
+        "`muster plan migrate`: another plan runs the instances, and then this one stops its own",
+    ),
     revision(
         "/plans/{plan}/revisions/{id}/pause",
         &[("/verb", "pause")],
@@ -273,6 +280,16 @@ pub(crate) static CHANGES: &[Change] = &[
         "/plans/{plan}/instances/{instance}/operations/{operation}/cancel",
         "operation-cancel",
         "`muster operation cancel`: cancel an operation that has not begun",
+    ),
+    verdict(
+        "/plans/{plan}/instances/{instance}/operations/{operation}/complete",
+        "operation-complete",
+        "`muster operation complete`: state, with a reason, that a running operation has succeeded",
+    ),
+    verdict(
+        "/plans/{plan}/instances/{instance}/operations/{operation}/fail",
+        "operation-fail",
+        "`muster operation complete --failed`: state, with a reason, that a running operation has failed",
     ),
     entry::<NodeSpec, Node>(
         "/nodes/{site}/{device}",

@@ -158,6 +158,8 @@ fn deployment(plan: &Plan, revision: &PlanRevision, now: Timestamp) -> Markup {
             @if let Some(canary) = revision.canary { ", " (canary) " of them with this content" }
             @if let Some(most) = revision.max_unavailable { ", at most " (most) " unavailable" }
             @if let Some(to) = &revision.rollback_to { ", a rollback to " code { (to) } }
+            @if let Some(from) = &revision.migrated_from { ", to which plan " (from) " migrates" }
+            @if let Some(to) = &revision.migrated_to { ", as the plan has migrated to " (to) }
             ", requested " (requester(revision.requested_by.as_ref())) " " (ago(revision.at, now))
             @if !revision.message.is_empty() { ": " (revision.message) }
         }

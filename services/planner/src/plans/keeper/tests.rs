@@ -16,7 +16,9 @@ use muster_service::supervisor::Supervisor;
 use serde_json::json;
 
 use super::*;
+use crate::asker::Asker;
 use crate::ledger::LedgerEvent;
+use crate::webhook::{WebhookConfig, Webhooks};
 
 /// Age of an end that is too old.
 const OLD: Duration = Duration::from_secs(6);
@@ -121,8 +123,16 @@ async fn ordered(plans: Vec<LogEvent>) -> (Vec<String>, bool) {
     let (publisher, metrics, supervisor) = (Publisher::default(), Metrics::default(), Supervisor::new());
     let clock = Arc::new(ManualClock::at(time()));
     let services = Services::new(publisher.clone());
-    let keeper =
-        PlansKeeper::new(Events(plans.into()), Events(ledger().into()), services, clock, metrics.clone());
+    let asker = Asker::new(publisher.clone(), Webhooks::new(WebhookConfig::default()).unwrap());
+    let hooks = Hooks::new(asker, metrics.clone());
+    let keeper = PlansKeeper::new(
+        Events(plans.into()),
+        Events(ledger().into()),
+        services,
+        hooks,
+        clock,
+        metrics.clone(),
+    );
     let (_calls, waiting) = mpsc::channel(1);
     let latch = supervisor.health().latch("PLANS");
     let keeper = tokio::spawn(keeper.run(waiting, latch, CancellationToken::new()));

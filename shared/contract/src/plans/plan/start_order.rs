@@ -4,7 +4,7 @@
 use crate::decode::Violation;
 use crate::ids::ComponentName;
 
-use super::PlanApplication;
+use super::{Dependency, PlanApplication};
 
 /// The applications in the order in which they start.
 ///
@@ -15,7 +15,7 @@ pub(super) fn start_order(applications: &[PlanApplication]) -> Result<Vec<&PlanA
     let (mut ordered, mut waiting): (Vec<&PlanApplication>, Vec<_>) =
         (Vec::new(), applications.iter().collect());
     while !waiting.is_empty() {
-        let is_there = |name: &ComponentName| ordered.iter().any(|before| before.payload_name == *name);
+        let is_there = |of: &Dependency| ordered.iter().any(|before| before.payload_name == of.app);
         let first = waiting.iter().position(|application| application.after.iter().all(is_there));
         let Some(first) = first else {
             let rule = format!("{} is a cycle", cycle(&waiting));
@@ -28,7 +28,7 @@ pub(super) fn start_order(applications: &[PlanApplication]) -> Result<Vec<&PlanA
 
 fn check_names(applications: &[PlanApplication]) -> Result<(), Violation> {
     for (at, application) in applications.iter().enumerate() {
-        for (nth, name) in application.after.iter().enumerate() {
+        for (nth, Dependency { app: name, .. }) in application.after.iter().enumerate() {
             let is_other = *name != application.payload_name
                 && applications.iter().any(|other| other.payload_name == *name);
             if !is_other {
@@ -44,7 +44,8 @@ fn check_names(applications: &[PlanApplication]) -> Result<(), Violation> {
 fn cycle(waiting: &[&PlanApplication]) -> String {
     let waits_for = |name: &ComponentName| {
         let of = waiting.iter().find(|application| application.payload_name == *name);
-        of.and_then(|of| of.after.iter().find(|name| waiting.iter().any(|one| one.payload_name == **name)))
+        let mut names = of.into_iter().flat_map(|of| &of.after).map(|after| &after.app);
+        names.find(|name| waiting.iter().any(|one| one.payload_name == **name))
     };
     let mut path: Vec<&ComponentName> = Vec::new();
     let mut next = waiting.first().map(|first| &first.payload_name);

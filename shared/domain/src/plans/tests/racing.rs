@@ -95,11 +95,21 @@ impl Race {
         let effects = planner.state.effects(&self.hub.devices, self.hub.devices.ordered());
         let count = self.pick(effects.len() + 1);
         for effect in effects.into_iter().take(count) {
-            self.hub.devices.carry_out(effect, &plan_name());
+            let plan = plan_of(&self.hub.state, effect.target().1);
+            self.hub.devices.carry_out(effect, &plan);
         }
     }
 
-    /// A person approves, rejects or asks for something.
+    /// An operation that runs.
+    fn running(&self) -> Option<(InstanceName, Operation)> {
+        let is_running = |one: &Operation| one.state == OperationState::Running;
+        self.hub.instances().into_iter().find_map(|instance| {
+            let found = instance.operations.into_iter().find(is_running)?;
+            Some((instance.name, found))
+        })
+    }
+
+    /// A person approves, rejects, completes by hand or asks for something.
     fn person(&mut self) {
         let pending = self.hub.pending();
         let verdict = self.pick(12);
@@ -108,9 +118,27 @@ impl Race {
             let request =
                 if verdict == 0 { PlansRequest::Reject(request) } else { PlansRequest::Approve(request) };
             self.hub.ask(request).unwrap();
+        } else if let Some(running) = self.running().filter(|_| verdict > 9) {
+            let end = if verdict == 10 { PlansRequest::Fail } else { PlansRequest::Complete };
+            let reason = Some("seen on site".to_owned());
+            let _ =
+                self.hub.ask(end(OperationVerdictRequest { reason, ..Hub::verdict(&running.0, &running.1) }));
         } else if let Some(instance) = self.hub.instances().first().filter(|_| verdict < 3) {
             let relocate = json!({ "plan": "web", "instance": instance.name, "type": "RELOCATE" });
             let _ = self.hub.ask(PlansRequest::Operation(request(relocate)));
+        }
+    }
+
+    /// A person judges an operation of a plan, or cancels a migration to it.
+    fn judge(&mut self, plan: &PlanName) {
+        let (verdict, pending) = (self.pick(40), self.hub.pending_of(plan));
+        if verdict == 0 {
+            let cancel = json!({ "plan": plan, "id": "m1", "verb": "cancel" });
+            let _ = self.hub.ask(PlansRequest::PlanRevision(request(cancel)));
+        } else if let Some((instance, operation)) = pending.first() {
+            let request = Hub::verdict_of(plan, instance, operation);
+            let verdict = if verdict == 1 { PlansRequest::Reject } else { PlansRequest::Approve };
+            self.hub.ask(verdict(request)).unwrap();
         }
     }
 
@@ -161,6 +189,48 @@ proptest! {
             prop_assert_eq!(changed, last.canary.unwrap_or(last.instances) as usize);
             prop_assert!(hub.instances().iter().all(operations::keeps_revision), "each has an order");
         }
+    }
+
+    #[test]
+    fn racing_planners_finish_a_migration_or_leave_its_plan_as_it_was(
+        seed in any::<u64>(), planners in 1_usize..4, count in 1_u32..3, is_failing in any::<bool>(),
+    ) {
+        let mut race = Race::new(seed, planners);
+        race.hub.ask(plan_request(&json!({ "name": "next" }))).unwrap();
+        race.hub.deploy("r1", count, "1");
+        race.hub.approve_all();
+        let other = json!({ "coordinates": { "main": { "version": "2" } } });
+        race.hub.ask(migrate::migrate_request(&other)).unwrap();
+        let (web, next): (_, PlanName) = (plan_name(), "next".parse().unwrap());
+        for _ in 0..300 {
+            race.step();
+            let added = race.hub.state.plan(&next).filter(|plan| !plan.revisions.is_empty());
+            if let Some(added) = added.filter(|_| is_failing && race.hub.devices.failing.is_empty()) {
+                let failing = super::super::advance::digest(added, &"m1".parse().unwrap(), &[]);
+                race.hub.devices.failing.extend(failing);
+            }
+            if race.pick(6) == 0 {
+                let plan = if race.pick(2) == 0 { &web } else { &next };
+                race.judge(plan);
+            }
+        }
+        race.converge();
+        let hub = &race.hub;
+        let (left, target) = (hub.state.plan(&web).unwrap(), hub.state.plan(&next).unwrap());
+        prop_assert!(left.migration.is_none() && left.open_revision().is_none(), "{:?}", left);
+        let is_completed = target.revisions[0].state == RevisionState::Completed;
+        prop_assert!(target.revisions[0].state.is_final() && !(is_failing && is_completed));
+        prop_assert_eq!(left.revisions.last().unwrap().migrated_to == Some(next.clone()), is_completed);
+        let kept = hub.instances().iter().filter(|one| operations::keeps_revision(one)).count();
+        let moved = hub.state.instances_of(&next).filter(|one| operations::keeps_revision(one)).count();
+        if is_completed {
+            prop_assert_eq!(moved, count as usize);
+            // A rejected DELETE, or a cancelled revision, keeps instances.
+            prop_assert!(kept == 0 || left.revisions.last().unwrap().state != RevisionState::Completed);
+        } else {
+            prop_assert_eq!(kept, count as usize);
+        }
+        prop_assert_eq!(hub.devices.desired.len(), kept + moved, "no orphan and none missing");
     }
 
     #[test]

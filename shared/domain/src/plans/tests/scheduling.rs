@@ -1,11 +1,11 @@
 //! The choice of nodes, rule by rule.
 
 use super::*;
-use crate::plans::schedule::{Scheduler, Wanted};
+use crate::plans::schedule::{Hooks, Scheduler, Wanted};
 
 fn place(hub: &Hub, extra: &Value) -> Result<DeviceKey, String> {
     let PlansRequest::PlanApply(apply) = plan_request(extra) else { panic!() };
-    Scheduler::new(&hub.state, Wanted { spec: &apply.spec, coordinates: None }, hub.now())
+    Scheduler::new(&hub.state, Wanted { spec: &apply.spec, coordinates: None, hooks: Hooks::All }, hub.now())
         .place()
         .map(|(node, _)| node)
 }
@@ -89,8 +89,11 @@ fn comparators_compare_names_and_scores() {
         let matcher = json!({ "matchingComputeCapabilities": [
             { "capabilityType": "GPU", "comparator": comparator, "capabilityNames": names }] });
         let PlansRequest::PlanApply(apply) = plan_request(&matcher) else { panic!() };
-        let mut scheduler =
-            Scheduler::new(&hub.state, Wanted { spec: &apply.spec, coordinates: None }, hub.now());
+        let mut scheduler = Scheduler::new(
+            &hub.state,
+            Wanted { spec: &apply.spec, coordinates: None, hooks: Hooks::All },
+            hub.now(),
+        );
         let mut nodes: Vec<_> = std::iter::from_fn(|| scheduler.place().ok()).map(|(node, _)| node).collect();
         nodes.sort();
         nodes.iter().map(|key| key.device.as_str()[5..].parse().unwrap()).collect::<Vec<usize>>()
@@ -164,7 +167,8 @@ fn ten_thousand_instances_are_placed_on_distinct_nodes() {
         state.apply(PlansDocument::Node(node));
     }
     let PlansRequest::PlanApply(apply) = plan_request(&json!({})) else { panic!() };
-    let mut scheduler = Scheduler::new(&state, Wanted { spec: &apply.spec, coordinates: None }, second(0));
+    let mut scheduler =
+        Scheduler::new(&state, Wanted { spec: &apply.spec, coordinates: None, hooks: Hooks::All }, second(0));
     let nodes: std::collections::BTreeSet<_> = (0..10_000).map(|_| scheduler.place().unwrap().0).collect();
     assert_eq!(nodes.len(), 10_000);
 }

@@ -30,15 +30,18 @@ pub(in crate::schemas::asyncapi) const VERDICTS: [(&str, &str); 2] =
     [("plannerOperationApprove", "Instance"), ("plannerOperationReject", "Instance")];
 
 /// The requests of operators alone, each with its answer.
-pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 12] = [
+pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 15] = [
     ("plannerPlanApply", "Plan"),
     ("plannerPlanDelete", "Plan"),
     ("plannerPlanState", "Plan"),
     ("plannerPlanDeploy", "Plan"),
     ("plannerPlanRollback", "Plan"),
+    ("plannerPlanMigrate", "Plan"),
     ("plannerPlanRevision", "Plan"),
     ("plannerOperationRequest", "Instance"),
     ("plannerOperationCancel", "Instance"),
+    ("plannerOperationComplete", "Instance"),
+    ("plannerOperationFail", "Instance"),
     ("plannerInventoryApply", "Node"),
     ("plannerInventoryState", "Node"),
     ("plannerInventoryDisruption", "Node"),
@@ -129,6 +132,12 @@ fn plans() -> Vec<Channel> {
             "Adds a revision with the instances and coordinates of an earlier one.",
         ),
         ask(
+            "plannerPlanMigrate",
+            "plan-migrate",
+            &["PlanMigrateRequest"],
+            "Lets another plan run the instances of a plan, which stops its own afterwards.",
+        ),
+        ask(
             "plannerPlanRevision",
             "plan-revision",
             &["RevisionStateRequest"],
@@ -173,6 +182,18 @@ fn operations() -> Vec<Channel> {
             "operation-cancel",
             &["OperationVerdictRequest"],
             "Cancels an operation that has not begun.",
+        ),
+        ask(
+            "plannerOperationComplete",
+            "operation-complete",
+            &["OperationVerdictRequest"],
+            "States, with a reason, that a running operation has succeeded.",
+        ),
+        ask(
+            "plannerOperationFail",
+            "operation-fail",
+            &["OperationVerdictRequest"],
+            "States, with a reason, that a running operation has failed.",
         ),
     ]
 }

@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use std::io::Cursor;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+mod played;
 
-use bytes::Bytes;
-use muster_bus::{Call, Fault};
+use std::path::PathBuf;
+
 use muster_contract::Timestamp;
 use muster_contract::plans::{
     ExplainAnswer, InstancesAnswer, InventoryAnswer, OperationsAnswer, PlanAnswer, PlansAnswer,
@@ -16,37 +14,14 @@ use muster_contract::plans::{
 use muster_ctl::plans::PlanInDetail;
 use muster_ctl::render::frame::Frame;
 use muster_ctl::render::{inventory, plans};
-use muster_ctl::terminal::Terminal;
-use muster_tests::command::{Hub, Page, Said, run};
 use muster_tests::golden;
 use muster_tests::schemas::example;
 use serde_json::{Value, json};
 
+use self::played::Played;
+
 const SWITCH: &str = "UPDATE_GOLDEN";
 const REMEDY: &str = "UPDATE_GOLDEN=1 cargo test -p muster-tests --test ctl_plans";
-
-/// Endpoints of the planner that the commands ask.
-const ENDPOINTS: [&str; 19] = [
-    "plan-apply",
-    "plan-delete",
-    "plan-get",
-    "plan-list",
-    "plan-explain",
-    "plan-deploy",
-    "plan-rollback",
-    "plan-state",
-    "plan-revision",
-    "instance-list",
-    "operation-request",
-    "operation-list",
-    "operation-approve",
-    "operation-reject",
-    "inventory-apply",
-    "inventory-list",
-    "inventory-state",
-    "inventory-disruption",
-    "change-list",
-];
 
 const PLANS: &str = "\
 plans:
@@ -75,123 +50,6 @@ nodes:
     systemReservedResources: {cores: 4, memory: 32}
     capabilityIDs: [t4]
 ";
-
-/// The endpoint of the publisher's status.
-const STATUS: &str = "status";
-
-/// A hub whose planner is played, with a publisher that has no Git source, and the requests that it got.
-struct Played {
-    hub: Hub,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
-    dir: tempfile::TempDir,
-}
-
-impl Played {
-    async fn start() -> Self {
-        let asked: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
-        let log = Arc::clone(&asked);
-        let subjects: Vec<_> = ENDPOINTS.map(|name| (name, format!("muster.planner.{name}"))).into();
-        let of_planner = subjects.iter().map(|(name, subject)| (*name, subject.as_str()));
-        let subjects: Vec<_> = of_planner.chain([(STATUS, "muster.publisher.status")]).collect();
-        let answer = move |call: Call| {
-            let request: Value = serde_json::from_slice(&call.payload).unwrap();
-            if call.endpoint != STATUS {
-                log.lock().unwrap().push((call.endpoint.to_owned(), request.clone()));
-            }
-            async move { answer(call.endpoint, &request) }
-        };
-        let hub = Hub::without_services().await.play(&subjects, answer).await;
-        Self { hub, asked, dir: tempfile::tempdir().unwrap() }
-    }
-
-    /// The path of a file with this text.
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    }
-
-    async fn muster(&self, line: &str) -> Said {
-        self.hub.muster(&line.split(' ').collect::<Vec<_>>()).await
-    }
-
-    /// Runs a command at a terminal, with what the person answers.
-    async fn at_terminal(&self, line: &str, answers: &'static str) -> Said {
-        let (out, err) = (Page::default(), Page::default());
-        let mut terminal = Terminal::of(out.clone(), err.clone()).with_answers(Cursor::new(answers));
-        let words: Vec<_> = line.split(' ').collect();
-        let code = run(&self.hub.server.url(), &words, &mut terminal).await;
-        Said { code, out: out.text(), err: err.text() }
-    }
-
-    /// The requests since the last time that changed something.
-    fn changes(&self) -> Vec<(String, Value)> {
-        let asked = std::mem::take(&mut *self.asked.lock().unwrap());
-        let reads = [
-            "plan-get",
-            "plan-list",
-            "plan-explain",
-            "instance-list",
-            "operation-list",
-            "inventory-list",
-            "change-list",
-        ];
-        asked.into_iter().filter(|(verb, _)| !reads.contains(&verb.as_str())).collect()
-    }
-}
-
-/// The answers of the played planner: it knows plan `web` with one instance and one operation, and node `plant7/press-4`.
-fn answer(endpoint: &str, request: &Value) -> Result<Bytes, Fault> {
-    let plan = || example::<Value>("Plan.in-progress");
-    let answer = match endpoint {
-        "plan-get" if request["plan"] == "none" => {
-            json!({"error": {"code": "notFound", "message": "there is no plan 'none'"}})
-        }
-        "plan-apply" if request["namespace"] == "refused" => json!({"error": {
-            "code": "badRequest", "message": "there is no cluster 'north'", "field": "applications[0].resources",
-        }}),
-        "plan-get" => example("PlanAnswer.one"),
-        "plan-list" => example("PlansAnswer.one"),
-        "plan-explain" => example("ExplainAnswer.one-candidate"),
-        "plan-apply" | "plan-delete" | "plan-state" | "plan-deploy" | "plan-rollback" | "plan-revision" => {
-            plan()
-        }
-        "instance-list" if request["name"] == json!(["nobody"]) => json!({"instances": []}),
-        "instance-list" => example("InstancesAnswer.one"),
-        "operation-list" if request["plan"] == json!(["idle"]) => json!({"operations": []}),
-        "operation-list" if request["plan"] == json!(["busy"]) => {
-            let mut answer: Value = example("OperationsAnswer.one");
-            let mut other = answer["operations"][0].clone();
-            other["operation"]["id"] = json!("update-5a4684c0-80b7-461c-baa6-e292b81984c0");
-            other["operation"]["type"] = json!("UPDATE");
-            answer["operations"].as_array_mut().unwrap().push(other);
-            answer
-        }
-        "operation-list" => example("OperationsAnswer.one"),
-        STATUS => {
-            let mut status: Value = example("PublisherStatus.holding-a-change");
-            status.as_object_mut().unwrap().remove("git");
-            status
-        }
-        "change-list" if request["after"] == 45 => json!({ "changes": [], "readTo": 45 }),
-        "change-list" => example("PlansChangesAnswer.two"),
-        "operation-request" | "operation-approve" | "operation-reject" => {
-            example("Instance.pending-approval")
-        }
-        "inventory-list" if request["kind"] == "cluster" => {
-            json!({"clusters": [example::<Value>("Cluster.active")]})
-        }
-        "inventory-list" if request["kind"] == "capability" => {
-            json!({"capabilities": [example::<Value>("Capability.a-gpu")]})
-        }
-        "inventory-list" => example("InventoryAnswer.a-node"),
-        "inventory-apply" if request["item"].get("cluster").is_some() => example("Cluster.active"),
-        "inventory-apply" if request["item"].get("capability").is_some() => example("Capability.a-gpu"),
-        "inventory-state" if request["item"].get("cluster").is_some() => example("Cluster.active"),
-        _ => example("Node.allocated"),
-    };
-    Ok(answer.to_string().into())
-}
 
 #[test]
 fn plans_instances_and_operations_have_the_columns_of_mrds() {
@@ -257,6 +115,30 @@ async fn plans_and_deployments_of_files_are_requested_as_they_are_written() {
         assert!(said.code == 0 && said.out.contains("Operations Summary"), "{said:?}");
         assert_eq!(played.changes(), [("plan-deploy".to_owned(), request.clone())]);
     }
+}
+
+#[tokio::test]
+async fn a_migration_is_to_a_plan_or_to_a_deployment_of_a_file() {
+    let played = Played::start().await;
+    let said = played.muster("plan migrate web --to web-north -D moved").await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let request = json!({"plan": "web", "to": "web-north", "id": "moved"});
+    assert_eq!(played.changes(), [("plan-migrate".to_owned(), request)]);
+    let file = played.file("deployment.yaml", DEPLOYMENT);
+    let said = played.muster(&format!("plan migrate old -m {file}")).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let request = json!({
+        "plan": "old", "to": "web", "id": "web-1", "instances": 2,
+        "coordinates": {"main": {"command": "sleep", "args": ["100000"]}},
+    });
+    assert_eq!(played.changes(), [("plan-migrate".to_owned(), request)]);
+    let canary = played.file("canary.yaml", &format!("{DEPLOYMENT}canary: 1\n"));
+    let said = played.muster(&format!("plan migrate old -m {canary}")).await;
+    assert!(said.code == 1 && said.err.contains("canary: is not of a migration"), "{said:?}");
+    for line in ["plan migrate web", "plan migrate web --to web-north", "plan migrate web -D moved"] {
+        assert_eq!(played.muster(line).await.code, 2, "{line}");
+    }
+    assert!(played.changes().is_empty());
 }
 
 #[tokio::test]
@@ -335,6 +217,29 @@ async fn an_operation_is_approved_by_id_by_its_beginning_or_as_the_only_one() {
 }
 
 #[tokio::test]
+async fn an_operation_is_completed_by_hand_with_a_reason() {
+    let played = Played::start().await;
+    for (line, verb) in [
+        ("operation complete create-0d6e --reason seen", "operation-complete"),
+        ("operation complete --plan web --reason seen --yes", "operation-complete"),
+        ("operation complete create-0d6e --failed --reason seen", "operation-fail"),
+        (
+            "instance complete-operation --meta-instance-name Web-DW5PKpHDi1em1D8sGwqejQ --reason seen",
+            "operation-complete",
+        ),
+    ] {
+        let said = played.muster(line).await;
+        assert_eq!(said.code, 0, "{line}: {said:?}");
+        let (asked, request) = played.changes().remove(0);
+        assert_eq!((asked.as_str(), &request["reason"]), (verb, &json!("seen")), "{line}");
+    }
+    let said = played.muster("operation complete create-0d6e").await;
+    assert!(said.code == 2 && said.err.contains("--reason"), "{said:?}");
+    let said = played.muster("operation complete --plan idle --reason seen").await;
+    assert_eq!((said.code, said.err.as_str()), (1, "muster: no operation of plan idle runs\n"));
+}
+
+#[tokio::test]
 async fn several_operations_are_picked_at_a_terminal_and_named_elsewhere() {
     let played = Played::start().await;
     let said = played.muster("plan approve busy").await;
@@ -404,6 +309,7 @@ async fn clusters_capabilities_and_disruptions_have_commands() {
         ("plan cancel web -D web-1", "plan-revision"),
         ("deployment cancel-deployment web --deployment-id web-1", "plan-revision"),
         ("plan rollback web --to web-1 -D web-3", "plan-rollback"),
+        ("plan migrate web --to web-north -D moved", "plan-migrate"),
         ("plan deactivate web", "plan-state"),
     ] {
         let said = played.muster(line).await;
