@@ -61,7 +61,7 @@ pub(crate) use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutState
 pub use status::{DeprecatedType, Export, Names, Show, StatusArgs};
 pub(crate) use subscriptions::SubscriptionCommand;
 pub(crate) use support::SupportArgs;
-pub(crate) use verdicts::{VerdictArgs, VerdictFlags, YesArg};
+pub(crate) use verdicts::{SelectedArgs, VerdictArgs, YesArg};
 pub(crate) use watch::{WatchAbout, WatchArgs};
 pub(crate) use webhooks::WebhookCommand;
 pub(crate) use why::{WhyAbout, WhyArgs};

@@ -64,7 +64,7 @@ impl<R: Requests> Asker<R> {
         let answer = self.answer(hook.target(), question, HOOK_ANSWER_BYTES_MAX).await;
         let read = answer.and_then(|answer| {
             serde_json::from_slice::<HookAnswer>(&answer)
-                .map_err(|error| format!("an answer that is none: {error}"))
+                .map_err(|error| format!("an answer that is no HookAnswer: {error}"))
         });
         match read {
             Ok(answer) => HookAnswer { reason: shown(&answer.reason), ..answer },
@@ -119,7 +119,7 @@ impl CheckOutcome {
     /// Reads an answer to a question about a content.
     fn read(answer: &[u8], digest: Digest) -> Self {
         match serde_json::from_slice::<CheckAnswer>(answer) {
-            Err(error) => Self::inconclusive(&format!("an answer that is none: {error}")),
+            Err(error) => Self::inconclusive(&format!("an answer that is no HookAnswer: {error}")),
             Ok(answer) if answer.digest.is_some_and(|of| of != digest) => {
                 Self::inconclusive("an answer about another content")
             }
@@ -180,13 +180,24 @@ mod tests {
         Asker::new(FixedReply(answer), Webhooks::new(WebhookConfig::default()).unwrap())
     }
 
+    fn hook_question() -> HookRequest {
+        let question = json!({
+            "plan": "web", "revision": "r1", "instances": 1, "coordinates": {}, "candidates": [], "candidatesCount": 0 });
+        serde_json::from_value(question).unwrap()
+    }
+
+    fn check_and_question() -> (Check, CheckRequest) {
+        let check = json!({ "request": "muster.check.a" });
+        let question = json!({ "deployment": "web", "digest": Digest::of_bytes(b"v2"), "rollout": "rollout.yaml",
+            "wave": "canary", "ledgerSeq": 9, "targets": 2, "lo": 1, "hi": 2 });
+        (serde_json::from_value(check).unwrap(), serde_json::from_value(question).unwrap())
+    }
+
     #[tokio::test]
     async fn a_long_or_foreign_answer_of_a_check_or_a_hook_is_inconclusive() {
         let hook = json!({ "before": "placement", "request": "muster.check.a" });
         let hook: PlanHook = serde_json::from_value(hook).unwrap();
-        let question = json!({
-            "plan": "web", "revision": "r1", "instances": 1, "coordinates": {}, "candidates": [], "candidatesCount": 0 });
-        let question: HookRequest = serde_json::from_value(question).unwrap();
+        let question = hook_question();
         let long = |bytes: usize| json!({ "result": "pass", "reason": "x".repeat(bytes) }).to_string();
         for (answer, result) in [
             (long(CHECK_ANSWER_BYTES_MAX), CheckResult::Pass),
@@ -198,10 +209,7 @@ mod tests {
             assert_eq!(answer.result, result);
             assert!(answer.reason.len() <= REASON_BYTES_MAX && answer.nodes.is_none());
         }
-        let check: Check = serde_json::from_value(json!({ "request": "muster.check.a" })).unwrap();
-        let question = json!({ "deployment": "web", "digest": Digest::of_bytes(b"v2"), "rollout": "rollout.yaml",
-            "wave": "canary", "ledgerSeq": 9, "targets": 2, "lo": 1, "hi": 2 });
-        let question: CheckRequest = serde_json::from_value(question).unwrap();
+        let (check, question) = check_and_question();
         let outcome = asker(long(CHECK_ANSWER_BYTES_MAX)).ask(&check, &question).await;
         assert_eq!(outcome.result, CheckResult::Inconclusive);
     }
@@ -224,19 +232,14 @@ mod tests {
         let asker = Asker::new(NoHooks, Webhooks::new(WebhookConfig::default()).unwrap());
         let hook = json!({ "before": "placement", "request": "muster.check.hook" });
         let hook: PlanHook = serde_json::from_value(hook).unwrap();
-        let question: HookRequest = serde_json::from_value(json!({
-            "plan": "web", "revision": "r1", "instances": 1, "coordinates": {}, "candidates": [], "candidatesCount": 0 }))
-        .unwrap();
+        let question = hook_question();
         for _ in 0..2 * QUESTIONS_MAX {
             let (asker, hook, question) = (asker.clone(), hook.clone(), question.clone());
             tokio::spawn(async move { asker.ask_hook(&hook, &question).await });
         }
         tokio::task::yield_now().await;
         let begun = tokio::time::Instant::now();
-        let check: Check = serde_json::from_value(json!({ "request": "muster.check.a" })).unwrap();
-        let question = json!({ "deployment": "web", "digest": Digest::of_bytes(b"v2"), "rollout": "rollout.yaml",
-            "wave": "canary", "ledgerSeq": 9, "targets": 2, "lo": 1, "hi": 2 });
-        let question: CheckRequest = serde_json::from_value(question).unwrap();
+        let (check, question) = check_and_question();
         assert_eq!(asker.ask(&check, &question).await.result, CheckResult::Pass);
         assert!(begun.elapsed() < CHECK_TIMEOUT, "{:?}", begun.elapsed());
     }

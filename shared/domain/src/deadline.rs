@@ -1,9 +1,8 @@
 //! Computes deadlines: how long a deployment may stay waiting or unfinished on a fresh device.
 //!
 //! If all components declare a timeout, the limit is their sum; otherwise it is the default. The times that components
-//! wait before their start are added. The time counts
-//! from the first attempt at the target, or, before any report, from the moment at which the device could first
-//! learn of it. Only a new target restarts it, or a success that held: no retry, no flap, no silence of the
+//! wait before their start are added. The time counts from the first attempt at the target, or, before any report, from
+//! the moment at which the device could first learn of it. Only a new target restarts it, or a success that held: no retry, no flap, no silence of the
 //! device, no restart of the hub and no re-assertion does. A device or hub that comes back has half a lease to
 //! report before a deadline passes. All times are hub time: of the device's clock only elapsed time is used.
 

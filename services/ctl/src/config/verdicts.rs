@@ -4,9 +4,9 @@
 use clap::Args;
 use muster_contract::{DeploymentId, PlanName, WaveName};
 
-/// `muster operation approve`, `reject` and `cancel`
+/// The operations of a verdict.
 #[derive(Debug, Default, Args)]
-pub struct VerdictArgs {
+pub struct SelectedArgs {
     /// The operations, by their ids or unique beginnings of them; asked for if left out and there are several
     #[arg(value_name = "OPERATION")]
     pub operations: Vec<String>,
@@ -16,6 +16,17 @@ pub struct VerdictArgs {
     /// Only operations of this instance, by its name or display name
     #[arg(long, visible_alias = "meta-instance-name")]
     pub instance: Option<String>,
+    /// Flags of every verdict.
+    #[command(flatten)]
+    pub flags: VerdictFlags,
+}
+
+/// `muster operation approve`, `reject` and `cancel`
+#[derive(Debug, Default, Args)]
+pub struct VerdictArgs {
+    /// The operations.
+    #[command(flatten)]
+    pub selected: SelectedArgs,
     /// In place of operations of plans: the releases of this deployment's rollouts. It is the same as `muster rollout approve`,
     /// `reject` and `cancel`
     #[arg(long, conflicts_with_all = ["operations", "plan", "instance", "all"])]
@@ -23,9 +34,6 @@ pub struct VerdictArgs {
     /// The wave, with --deployment; the first one that waits for approval if left out
     #[arg(long, requires = "deployment")]
     pub wave: Option<WaveName>,
-    /// Flags of every verdict.
-    #[command(flatten)]
-    pub flags: VerdictFlags,
 }
 
 /// `muster plan approve`
@@ -87,21 +95,12 @@ pub struct YesArg {
 #[derive(Debug, Args)]
 #[command(mut_arg("reason", |reason| reason.required(true)))]
 pub struct CompleteArgs {
-    /// The operations, by their ids or unique beginnings of them; asked for if left out and there are several
-    #[arg(value_name = "OPERATION")]
-    pub operations: Vec<String>,
-    /// Only operations of this plan
-    #[arg(long)]
-    pub plan: Option<PlanName>,
-    /// Only operations of this instance, by its name or display name
-    #[arg(long, visible_alias = "meta-instance-name")]
-    pub instance: Option<String>,
+    /// The operations.
+    #[command(flatten)]
+    pub selected: SelectedArgs,
     /// The operation has failed; otherwise it has succeeded
     #[arg(long)]
     pub failed: bool,
-    /// Flags of every verdict.
-    #[command(flatten)]
-    pub flags: VerdictFlags,
 }
 
 /// `muster instance complete`
@@ -116,31 +115,24 @@ pub struct InstanceCompleteArgs {
     pub failed: bool,
 }
 
-impl From<PlanVerdictArgs> for VerdictArgs {
+impl From<PlanVerdictArgs> for SelectedArgs {
     fn from(args: PlanVerdictArgs) -> Self {
         Self {
             operations: args.operation_id.into_iter().collect(),
             plan: Some(args.plan),
             instance: args.meta_instance_name,
             flags: args.flags,
-            ..Self::default()
         }
     }
 }
 
-impl From<InstanceVerdictArgs> for VerdictArgs {
+impl From<InstanceVerdictArgs> for SelectedArgs {
     fn from(args: InstanceVerdictArgs) -> Self {
         Self {
             operations: args.operation_id.into_iter().collect(),
+            plan: None,
             instance: Some(args.meta_instance_name),
             flags: args.flags,
-            ..Self::default()
         }
-    }
-}
-
-impl From<CompleteArgs> for VerdictArgs {
-    fn from(CompleteArgs { operations, plan, instance, failed: _, flags }: CompleteArgs) -> Self {
-        Self { operations, plan, instance, flags, ..Self::default() }
     }
 }

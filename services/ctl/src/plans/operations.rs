@@ -6,12 +6,12 @@ use muster_contract::near::near;
 use muster_contract::plans::{
     Instance, OperationState, OperationStatus, OperationVerdictRequest, OperationsAnswer, OperationsQuery,
 };
-use muster_contract::{DeploymentId, WaveName};
+use muster_contract::WaveName;
 
 use super::choose::{chosen, confirmed};
 use crate::ask::{AskError, understood};
 use crate::config::{
-    DecisionArgs, OperationCommand, OperationListArgs, RolloutCommand, VerdictArgs, VerdictFlags,
+    DecisionArgs, OperationCommand, OperationListArgs, RolloutCommand, SelectedArgs, VerdictArgs,
 };
 use crate::error::CtlError;
 use crate::render;
@@ -69,10 +69,19 @@ impl OperationVerdict {
 pub async fn run(session: &mut Session<'_>, command: OperationCommand) -> Result<bool, CtlError> {
     match command {
         OperationCommand::List(args) => list(session, args).await,
-        OperationCommand::Approve(args) => judge(session, args, OperationVerdict::Approve).await,
-        OperationCommand::Reject(args) => judge(session, args, OperationVerdict::Reject).await,
-        OperationCommand::Cancel(args) => judge(session, args, OperationVerdict::Cancel).await,
-        OperationCommand::Complete(args) => complete(session, args.failed, args.into()).await,
+        OperationCommand::Approve(args) => {
+            let of_rollout = |decision, wave| RolloutCommand::Approve { decision, wave };
+            judge_any(session, args, OperationVerdict::Approve, of_rollout).await
+        }
+        OperationCommand::Reject(args) => {
+            let of_rollout = |decision, wave| RolloutCommand::Reject { decision, wave };
+            judge_any(session, args, OperationVerdict::Reject, of_rollout).await
+        }
+        OperationCommand::Cancel(args) => {
+            let of_rollout = |decision, _| RolloutCommand::Stop(decision);
+            judge_any(session, args, OperationVerdict::Cancel, of_rollout).await
+        }
+        OperationCommand::Complete(args) => complete(session, args.failed, args.selected).await,
     }
 }
 
@@ -80,14 +89,14 @@ pub async fn run(session: &mut Session<'_>, command: OperationCommand) -> Result
 pub(super) async fn complete(
     session: &mut Session<'_>,
     is_failed: bool,
-    args: VerdictArgs,
+    args: SelectedArgs,
 ) -> Result<bool, CtlError> {
     let verdict = if is_failed { OperationVerdict::Fail } else { OperationVerdict::Complete };
     judge(session, args, verdict).await
 }
 
 /// Approves operations.
-pub(super) async fn approve(session: &mut Session<'_>, args: VerdictArgs) -> Result<bool, CtlError> {
+pub(super) async fn approve(session: &mut Session<'_>, args: SelectedArgs) -> Result<bool, CtlError> {
     judge(session, args, OperationVerdict::Approve).await
 }
 
@@ -121,16 +130,28 @@ async fn list(session: &mut Session<'_>, args: OperationListArgs) -> Result<bool
     session.show(&answer, render).map(|()| true)
 }
 
+/// Judges the selected operations, or the releases of a deployment's rollouts by the request that a person makes about a wave:
+/// approvals of a wave approve them, and a cancelled rollout cancels them.
+async fn judge_any(
+    session: &mut Session<'_>,
+    VerdictArgs { selected, deployment, wave }: VerdictArgs,
+    verdict: OperationVerdict,
+    of_rollout: fn(DecisionArgs, Option<WaveName>) -> RolloutCommand,
+) -> Result<bool, CtlError> {
+    let Some(deployment) = deployment else { return judge(session, selected, verdict).await };
+    let rule = selected.flags.rule.map(|rule| format!("by rule {rule}"));
+    let reason = rule.into_iter().chain(selected.flags.reason);
+    let reason = reason.reduce(|rule, reason| format!("{rule}: {reason}"));
+    rollout::run(session, of_rollout(DecisionArgs { deployment, file: None, reason }, wave)).await
+}
+
 /// Judges the selected operations, one request each. Ends with the first refusal; verdicts before it stand.
 async fn judge(
     session: &mut Session<'_>,
-    args: VerdictArgs,
+    args: SelectedArgs,
     verdict: OperationVerdict,
 ) -> Result<bool, CtlError> {
     let flags = args.flags.clone();
-    if let Some(deployment) = args.deployment {
-        return judge_rollout(session, deployment, args.wave, flags, verdict).await;
-    }
     let selected = selected(session, args, verdict).await?;
     let names: Vec<_> = selected.iter().map(line).collect();
     let question = match &names[..] {
@@ -159,36 +180,13 @@ async fn judge(
     session.show_own(&judged, |instances, _| render::plans::judged(instances)).map(|()| true)
 }
 
-/// Judges the releases of a deployment's rollouts by the request that a person makes about a wave: approvals of a wave approve them,
-/// and a cancelled rollout cancels them.
-async fn judge_rollout(
-    session: &mut Session<'_>,
-    deployment: DeploymentId,
-    wave: Option<WaveName>,
-    flags: VerdictFlags,
-    verdict: OperationVerdict,
-) -> Result<bool, CtlError> {
-    let rule = flags.rule.map(|rule| format!("by rule {rule}"));
-    let reason = rule.into_iter().chain(flags.reason).reduce(|rule, reason| format!("{rule}: {reason}"));
-    let decision = DecisionArgs { deployment, file: None, reason };
-    let command = match verdict {
-        OperationVerdict::Approve => RolloutCommand::Approve { decision, wave },
-        OperationVerdict::Reject => RolloutCommand::Reject { decision, wave },
-        // `complete` takes no deployment.
-        OperationVerdict::Cancel | OperationVerdict::Complete | OperationVerdict::Fail => {
-            RolloutCommand::Stop(decision)
-        }
-    };
-    rollout::run(session, command).await
-}
-
 /// The operations that are named, all that wait, or the one that the person picks.
 async fn selected(
     session: &mut Session<'_>,
-    args: VerdictArgs,
+    args: SelectedArgs,
     verdict: OperationVerdict,
 ) -> Result<Vec<OperationStatus>, CtlError> {
-    let VerdictArgs { operations, plan, instance, flags, .. } = args;
+    let SelectedArgs { operations, plan, instance, flags } = args;
     let of = plan.as_ref().map_or_else(String::new, |plan| format!(" of plan {plan}"));
     let query = OperationsQuery {
         plan: plan.into_iter().collect(),

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use muster_contract::limits::PLAN_HOOKS_MAX;
 use muster_contract::{PlanName, Timestamp};
 use muster_domain::plans::{HookRun, PlansState};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::asker::Asker;
+use crate::asker::{Asker, CHECK_TIMEOUT};
 use crate::metrics::Metrics;
 use crate::services::Requests;
 
@@ -19,9 +20,10 @@ const RUNS_AT_ONCE: usize = 32;
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// The same, after answers that were new: more instances may wait for a node.
 const SOON_AFTER: Duration = Duration::from_secs(1);
-
 /// Time after which a run whose end is not known counts as lost.
 const RUN_WITHIN: Duration = Duration::from_secs(600);
+
+const _: () = assert!(CHECK_TIMEOUT.as_secs() * (PLAN_HOOKS_MAX as u64) < RUN_WITHIN.as_secs());
 
 /// Asks hooks.
 #[derive(Debug)]

@@ -357,7 +357,7 @@ fn run<E: PlansEvidence>(
     match operation.operation_type {
         OperationType::Relocate => relocate(plans, plan, instance, at, pass),
         OperationType::Delete => {
-            let mut next = deleted(instance, pass, false)?;
+            let mut next = deleted(instance, pass, |evidence| evidence.is_gone())?;
             operations::set(&mut next.operations[at], OperationState::Succeeded, "", pass.now);
             Some((next, sentence(operation, "has succeeded")))
         }
@@ -422,30 +422,30 @@ fn relocate<E: PlansEvidence>(
     Some((next, format!("node {} runs it: the old node stops", passive.node)))
 }
 
-/// An instance that all its nodes have removed.
+/// The instance as deleted, if it is gone from all its nodes.
 fn deleted<E: PlansEvidence>(
     instance: &Instance,
     pass: &Pass<'_, E>,
-    counts_retired: bool,
+    is_gone: impl Fn(&PlacementEvidence<'_>) -> bool,
 ) -> Option<Instance> {
-    let is_gone = |on: &DeviceKey| {
-        let evidence = pass.evidence.placement(on, &instance.name);
-        evidence.is_gone() || counts_retired && evidence.is_retired && evidence.desired.is_none()
-    };
-    instance.placements.iter().all(|placement| is_gone(&placement.node)).then(|| Instance {
+    let is_gone_from = |on: &DeviceKey| is_gone(&pass.evidence.placement(on, &instance.name));
+    instance.placements.iter().all(|placement| is_gone_from(&placement.node)).then(|| Instance {
         placements: Vec::new(),
         state: InstanceState::Deleted,
         ..instance.clone()
     })
 }
 
-/// Removes an instance whose DELETE a person has ended, once its nodes have removed it. Here a retired node counts as rid of it: a
-/// person has said that the device is gone, and if it comes back, it has no order to run the instance.
+/// Removes an instance whose DELETE a person has ended, once its nodes have removed it or are retired: a person has said that the
+/// device is gone, and if it comes back, it has no order to run the instance.
 fn remove_deleted<E: PlansEvidence>(instance: &Instance, pass: &Pass<'_, E>) -> Option<(Instance, String)> {
     let is_over = |one: &Operation| one.operation_type != OperationType::Delete || one.state.is_final();
     let is_due =
         instance.state == InstanceState::MarkedForDeletion && instance.operations.iter().all(is_over);
-    let next = if is_due { deleted(instance, pass, true) } else { None };
+    let is_gone = |evidence: &PlacementEvidence<'_>| {
+        evidence.is_gone() || evidence.is_retired && evidence.desired.is_none()
+    };
+    let next = if is_due { deleted(instance, pass, is_gone) } else { None };
     next.map(|next| (next, "its nodes have removed it, or are retired".to_owned()))
 }
 

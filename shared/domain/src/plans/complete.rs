@@ -1,8 +1,8 @@
 //! Completion by hand: a person ends a running operation, as succeeded or failed, without the report of its nodes.
 //!
 //! It ends the operation and nothing else. Orders stay as the approval made them, the state of a placement follows from LEDGER
-//! alone, and a node keeps the resources of an instance until it has reported that it is rid of it. A DELETE has withdrawn the
-//! orders: whether it is ended as succeeded or as failed, no revision takes its instance again.
+//! alone, and the resources of an instance stay taken until its node has reported that it has removed it. A DELETE has withdrawn
+//! the orders: whether it is ended as succeeded or as failed, no revision takes its instance again.
 
 use muster_contract::Timestamp;
 use muster_contract::plans::{
