@@ -2,11 +2,11 @@
 //! another selection.
 
 use muster_client::rollout::operations_listed;
+use muster_contract::WaveName;
 use muster_contract::near::near;
 use muster_contract::plans::{
     Instance, OperationState, OperationStatus, OperationVerdictRequest, OperationsAnswer, OperationsQuery,
 };
-use muster_contract::WaveName;
 
 use super::choose::{chosen, confirmed};
 use crate::ask::{AskError, understood};
