@@ -255,7 +255,7 @@ pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(30 * 60);
 /// Least time between two receipts for one device.
 pub const RECEIPT_INTERVAL: Duration = Duration::from_secs(1);
 /// Most writes a second of one view.
-pub const VIEW_WRITES_PER_SECOND: u32 = 5;
+pub const VIEW_WRITES_PER_SECOND: u32 = 10;
 /// Connections at once with the key of a device or a person. The server has no such limit: a watcher ends the oldest.
 pub const CONNECTIONS_PER_KEY_MAX: usize = 4;
 /// Connections at once with the key of a service, which all replicas of the service share.

@@ -42,7 +42,7 @@ pub use webhook::{
 
 /// Default of the least time between two notices.
 pub const WINDOW_DEFAULT_MS: u64 = 3_000;
-/// Shortest window: views are not written more often either.
+/// Shortest window: a view is written at most twice in it.
 pub const WINDOW_MIN_MS: u64 = 200;
 /// Longest window.
 pub const WINDOW_MAX_MS: u64 = 60 * 60 * 1000;

@@ -20,8 +20,8 @@ const REST: u32 = 4;
 /// The longest rest.
 const REST_MAX: Duration = Duration::from_secs(1);
 
-// A view that comes first is delayed by one turn, which is far shorter than the interval between two writes of one view: a
-// write takes well under a millisecond.
+// A view that comes first is delayed by one turn, which is shorter than the interval between two writes of one view: a write
+// takes well under a millisecond.
 const _: () = assert!(TURN_MAX as u128 <= WRITE_INTERVAL.as_millis());
 
 /// Whether a view is written before those of deployments without targets.
