@@ -63,6 +63,7 @@ pub async fn plan(session: &mut Session<'_>, command: PlanCommand) -> Result<boo
         PlanCommand::Pause(args) => revision(session, args, RevisionVerb::Pause).await,
         PlanCommand::Resume(args) => revision(session, args, RevisionVerb::Resume).await,
         PlanCommand::Cancel(args) => revision(session, args, RevisionVerb::Cancel).await,
+        PlanCommand::Stop(args) => revision(session, args, RevisionVerb::Stop).await,
         PlanCommand::Activate(args) => state(session, args, PlanState::Active).await,
         PlanCommand::Deactivate(args) => state(session, args, PlanState::Inactive).await,
         PlanCommand::Delete(args) => delete(session, args).await,
@@ -161,6 +162,7 @@ async fn revision(
         RevisionVerb::Pause => "Pause",
         RevisionVerb::Resume => "Resume",
         RevisionVerb::Cancel => "Cancel",
+        RevisionVerb::Stop => "Stop",
     };
     if !confirmed(session, yes, &format!("{word} deployment {id} of plan {plan}"))? {
         return Ok(false);

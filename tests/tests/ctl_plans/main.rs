@@ -308,6 +308,7 @@ async fn clusters_capabilities_and_disruptions_have_commands() {
         ("disruption approve plant7/press-4 d-1", "inventory-disruption"),
         ("plan cancel web -D web-1", "plan-revision"),
         ("deployment cancel-deployment web --deployment-id web-1", "plan-revision"),
+        ("plan stop web -D web-1", "plan-revision"),
         ("plan rollback web --to web-1 -D web-3", "plan-rollback"),
         ("plan migrate web --to web-north -D moved", "plan-migrate"),
         ("plan deactivate web", "plan-state"),

@@ -366,6 +366,13 @@ async fn each_refusal_over_grpc_has_its_status_code() {
     let cancel = UpdateDeploymentStatusRequest { metadata, deployment_id, status };
     to.plans.update_deployment_status(cancel).await.unwrap();
     stage.deployment("r1", DeploymentState::Cancelled).await;
+    stage.deploy("r2", 1).await.unwrap();
+    stage.deployment("r2", DeploymentState::InProgress).await;
+    let status = Some(DeploymentStatus { state: DeploymentState::Failed.into(), message: String::new() });
+    let (metadata, deployment_id) = (stage.plan().await.metadata, "r2".to_owned());
+    let stop = UpdateDeploymentStatusRequest { metadata, deployment_id, status };
+    to.plans.update_deployment_status(stop).await.unwrap();
+    stage.deployment("r2", DeploymentState::Failed).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

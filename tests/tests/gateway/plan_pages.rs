@@ -127,11 +127,15 @@ async fn an_operator_changes_a_plan_and_its_deployments_by_forms() {
     assert!(stopped.status == 409 && stopped.body.contains("runs on no node"), "{stopped:?}");
     ask(addr, "revisions/r3/cancel", "").await;
     revision(&system, addr, "r3", "cancelled").await;
+    deploy(&system, addr, "r4", 1, "inProgress").await;
+    assert!(page(addr).await.contains("action=\"/plans/web/revisions/r4/stop\""));
+    ask(addr, "revisions/r4/stop", "").await;
+    revision(&system, addr, "r4", "failed").await;
 
     ask(addr, "deactivate", "").await;
     let shown = page(addr).await;
     assert!(
-        shown.contains("action=\"/plans/web/activate\"") && shown.contains("revision r3 is cancelled"),
+        shown.contains("action=\"/plans/web/activate\"") && shown.contains("revision r4 is stopped"),
         "{shown}"
     );
     assert!(get(addr, "/plans").await.unwrap().body.contains("inactive"));

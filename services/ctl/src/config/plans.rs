@@ -30,7 +30,8 @@ Examples:
   muster plan rollback web --to web-1 -D web-3   deploy again, as web-3, what web-1 ran
   muster plan migrate web --to web-north -D moved   web-north runs the instances, and then web stops its own
   muster plan history web                what was changed, when and by whom
-  muster plan cancel web -D web-2        end a deployment that has not ended
+  muster plan cancel web -D web-2        end a deployment; operations that run go on
+  muster plan stop web -D web-2          end one that waits for silent nodes; its running operations fail
   muster plan delete web
 
 At a terminal a change asks before it is made, unless --yes is given. Exit code 1: a request was refused, or you said no.";
@@ -92,6 +93,8 @@ pub enum PlanCommand {
     /// Cancel a deployment, and its operations that have not begun
     #[command(visible_alias = "cancel-deployment")]
     Cancel(RevisionArgs),
+    /// Stop a deployment that runs: it fails, and so do its running operations, whatever their nodes report
+    Stop(RevisionArgs),
     /// Activate a plan: it accepts deployments again
     Activate(PlanStateArgs),
     /// Deactivate a plan: it accepts no further deployments; its instances stay

@@ -25,7 +25,7 @@ use super::records;
 use super::refusals::invalid;
 
 /// Why nobody may set some states of a deployment.
-const OWN_STATES: &str = "the planner sets this state itself, by what nodes report: PAUSED, IN_PROGRESS and CANCELLED may be requested";
+const OWN_STATES: &str = "the planner sets this state itself, by what nodes report: PAUSED, IN_PROGRESS, CANCELLED and FAILED (which stops it) may be requested";
 
 /// The service.
 pub(super) struct Plans(pub(super) Planner);
@@ -241,8 +241,9 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
             DeploymentState::Paused => RevisionVerb::Pause,
             DeploymentState::InProgress => RevisionVerb::Resume,
             DeploymentState::Cancelled => RevisionVerb::Cancel,
+            DeploymentState::Failed => RevisionVerb::Stop,
             DeploymentState::Unknown => return Err(invalid("status.state", "is missing: set it")),
-            DeploymentState::Pending | DeploymentState::Failed | DeploymentState::Completed => {
+            DeploymentState::Pending | DeploymentState::Completed => {
                 return Err(Status::unimplemented(OWN_STATES));
             }
         };

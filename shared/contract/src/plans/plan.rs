@@ -274,7 +274,7 @@ pub enum RevisionState {
     Paused,
     /// All its operations have succeeded.
     Completed,
-    /// An operation has not succeeded, and all have ended.
+    /// An operation has not succeeded, and all have ended; or a person has stopped it, and its operations end with it.
     Failed,
     /// It was cancelled: no further operation of it begins.
     Cancelled,

@@ -120,7 +120,7 @@ change!(
 );
 
 change!(
-    /// Request of `muster.planner.plan-revision`: pauses, resumes or cancels a revision.
+    /// Request of `muster.planner.plan-revision`: pauses, resumes, cancels or stops a revision.
     RevisionStateRequest {
         /// The plan.
         plan: PlanName,
@@ -229,8 +229,11 @@ pub enum RevisionVerb {
     Pause,
     /// It goes on.
     Resume,
-    /// It ends; operations of it that have not begun are cancelled.
+    /// It ends; operations of it that have not begun are cancelled. Those that run go on.
     Cancel,
+    /// It ends as failed, without waiting for a node: operations of it that have not begun are cancelled, and those that run are
+    /// failed. Their nodes keep their orders, so the state of each instance is still what its node reports.
+    Stop,
 }
 
 /// Changes of a disruption.

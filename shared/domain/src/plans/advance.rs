@@ -10,6 +10,7 @@ use muster_contract::plans::{
 };
 use muster_contract::{DeviceKey, PlanName, RevisionId, Timestamp};
 
+use super::complete::{STOPPED, fail_running};
 use super::content::{content, is_stopped, order};
 use super::document::PlansDocument;
 use super::evidence::{PlacementEvidence, PlansEvidence};
@@ -164,7 +165,13 @@ impl PlansState {
         let open = instance.operations.iter().enumerate().filter(|(_, one)| !one.state.is_final());
         for (at, operation) in open {
             let stepped = match operation.state {
+                OperationState::Running if is_of_stopped_revision(plan, operation) => {
+                    Some(stopped(instance, at, pass.now))
+                }
                 OperationState::Running => run(self, plan, instance, at, pass),
+                _ if is_of_stopped_revision(plan, operation) => {
+                    Some(cancelled(instance, at, "its revision is stopped", pass.now))
+                }
                 _ if is_cancelled(plan, operation) => {
                     Some(cancelled(instance, at, "its revision is cancelled", pass.now))
                 }
@@ -285,8 +292,17 @@ fn sentence(operation: &Operation, what: &str) -> String {
 
 /// Whether the revision of an operation is cancelled.
 fn is_cancelled(plan: &Plan, operation: &Operation) -> bool {
+    is_of_revision_in(plan, operation, RevisionState::Cancelled)
+}
+
+/// Whether the revision of an operation that has not ended is stopped: a revision that fails by itself has no such operation.
+fn is_of_stopped_revision(plan: &Plan, operation: &Operation) -> bool {
+    is_of_revision_in(plan, operation, RevisionState::Failed)
+}
+
+fn is_of_revision_in(plan: &Plan, operation: &Operation, state: RevisionState) -> bool {
     let revision = operation.revision.as_ref().and_then(|id| plan.revision(id));
-    revision.is_some_and(|revision| revision.state == RevisionState::Cancelled)
+    revision.is_some_and(|revision| revision.state == state)
 }
 
 /// Whether an operation is of the open revision.
@@ -298,6 +314,12 @@ fn cancelled(instance: &Instance, at: usize, message: &str, now: Timestamp) -> (
     let mut next = instance.clone();
     operations::end(&mut next, at, OperationState::Cancelled, message, now);
     (next, sentence(&instance.operations[at], "is cancelled"))
+}
+
+fn stopped(instance: &Instance, at: usize, now: Timestamp) -> (Instance, String) {
+    let mut next = instance.clone();
+    fail_running(&mut next, at, STOPPED, now);
+    (next, sentence(&instance.operations[at], "is stopped"))
 }
 
 fn expire(instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, String)> {
@@ -436,8 +458,8 @@ fn deleted<E: PlansEvidence>(
     })
 }
 
-/// Removes an instance whose DELETE a person has ended, once its nodes have removed it or are retired: a person has said that the
-/// device is gone, and if it comes back, it has no order to run the instance.
+/// Removes an instance whose DELETE was ended by hand or stopped, once its nodes have removed it or are retired. A node that comes
+/// back later has no order to run the instance.
 fn remove_deleted<E: PlansEvidence>(instance: &Instance, pass: &Pass<'_, E>) -> Option<(Instance, String)> {
     let is_over = |one: &Operation| one.operation_type != OperationType::Delete || one.state.is_final();
     let is_due =

@@ -1,4 +1,5 @@
-//! Completion by hand: a person ends a running operation, as succeeded or failed, without the report of its nodes.
+//! Ends of running operations without the report of their nodes: a person completes one by hand, as succeeded or failed, or stops
+//! its revision.
 //!
 //! It ends the operation and nothing else. Orders stay as the approval made them, the state of a placement follows from LEDGER
 //! alone, and the resources of an instance stay taken until its node has reported that it has removed it. A DELETE has withdrawn
@@ -15,6 +16,9 @@ use super::document::PlansDocument;
 use super::operations::{self, Author};
 use super::state::PlansState;
 use super::verdicts::operation_of;
+
+/// The message of an operation that ran when its revision was stopped.
+pub(super) const STOPPED: &str = "its revision was stopped while it ran";
 
 impl PlansState {
     /// Ends a running operation in a state.
@@ -36,11 +40,11 @@ impl PlansState {
         let mut next = instance.clone();
         let message = format!("ended by hand: {reason}");
         match state {
-            OperationState::Succeeded => operations::set(&mut next.operations[at], state, message, now),
-            _ => operations::end(&mut next, at, state, message, now),
-        }
-        if operation.operation_type == OperationType::Delete {
-            cancel_requested(&mut next, now);
+            OperationState::Succeeded => {
+                operations::set(&mut next.operations[at], state, message, now);
+                cancel_requested_after(&mut next, at, now);
+            }
+            _ => fail_running(&mut next, at, message, now),
         }
         next.operations[at].completion =
             Some(ManualCompletion { by: author.by.clone(), rule: request.rule.clone(), reason });
@@ -50,15 +54,31 @@ impl PlansState {
     }
 }
 
-/// Cancels the operations that a person has requested on an instance without an order.
-fn cancel_requested(instance: &mut Instance, now: Timestamp) {
+/// Ends a running operation as failed, whatever its nodes will report.
+pub(super) fn fail_running(instance: &mut Instance, at: usize, message: impl Into<String>, now: Timestamp) {
+    operations::end(instance, at, OperationState::Failed, message, now);
+    cancel_requested_after(instance, at, now);
+}
+
+/// Cancels the operations that a person has requested on an instance whose DELETE was ended: the instance has no order.
+fn cancel_requested_after(instance: &mut Instance, ended: usize, now: Timestamp) {
+    if instance.operations[ended].operation_type != OperationType::Delete {
+        return;
+    }
     for at in 0..instance.operations.len() {
         let other = &instance.operations[at];
         if other.revision.is_none() && !other.state.is_final() {
-            let message = "the DELETE before it was ended by hand";
+            let message = "the DELETE before it was ended without a report";
             operations::end(instance, at, OperationState::Cancelled, message, now);
         }
     }
+}
+
+/// Whether an operation is a DELETE that was stopped: the report of its nodes is still awaited, because nobody has vouched for it.
+pub(super) fn is_stopped_delete(operation: &Operation) -> bool {
+    operation.operation_type == OperationType::Delete
+        && operation.state == OperationState::Failed
+        && operation.message == STOPPED
 }
 
 /// Checks that an operation runs, and that its success would stop nothing that its nodes have not replaced.

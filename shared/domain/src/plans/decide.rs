@@ -13,7 +13,7 @@ use muster_contract::plans::{
     PlannerErrorBody, RevisionState, RevisionStateRequest, RevisionVerb,
 };
 use muster_contract::query::ErrorCode;
-use muster_contract::{InstanceName, PlanName, Timestamp};
+use muster_contract::{InstanceName, PlanName, RevisionId, Timestamp};
 use serde::Serialize;
 
 use super::document::PlansDocument;
@@ -316,6 +316,13 @@ impl PlansState {
         Ok(PlansDocument::Plan(Plan { version, state, change, ..plan.clone() }))
     }
 
+    fn runs_operations(&self, plan: &Plan, revision: &RevisionId) -> bool {
+        let operations = self.instances_of(&plan.spec.name).flat_map(|instance| &instance.operations);
+        operations
+            .filter(|one| one.revision.as_ref() == Some(revision))
+            .any(|one| one.state == OperationState::Running)
+    }
+
     fn set_revision_state(
         &self,
         request: &RevisionStateRequest,
@@ -329,6 +336,15 @@ impl PlansState {
         let state = match (request.verb, revision.state) {
             (RevisionVerb::Pause, RevisionState::InProgress) => RevisionState::Paused,
             (RevisionVerb::Resume, RevisionState::Paused) => RevisionState::InProgress,
+            (RevisionVerb::Stop, RevisionState::InProgress | RevisionState::Paused) => RevisionState::Failed,
+            // Operations that ran when it was cancelled may still wait for their nodes.
+            (RevisionVerb::Stop, RevisionState::Cancelled) if self.runs_operations(plan, &request.id) => {
+                RevisionState::Failed
+            }
+            (RevisionVerb::Stop, RevisionState::Pending) => {
+                let message = format!("revision {} is pending, and runs nothing: cancel it", request.id);
+                return Err(precondition(message));
+            }
             (RevisionVerb::Cancel, state) if !state.is_final() => RevisionState::Cancelled,
             (_, state) => {
                 let message = format!("revision {} is {}", request.id, state.as_str());
@@ -338,8 +354,12 @@ impl PlansState {
         let mut next = plan.clone();
         next.version += 1;
         next.revisions[at].state = state;
-        next.revisions[at].message.clear();
-        let sentence = format!("revision {} is {}", request.id, state.as_str());
+        let (message, word) = match request.verb {
+            RevisionVerb::Stop => ("Deployment was stopped", "stopped"),
+            _ => ("", state.as_str()),
+        };
+        message.clone_into(&mut next.revisions[at].message);
+        let sentence = format!("revision {} is {word}", request.id);
         next.change = operations::change(now, sentence, author);
         Ok(PlansDocument::Plan(next))
     }

@@ -11,6 +11,7 @@ use muster_contract::plans::{
 use muster_contract::{RevisionId, Timestamp};
 
 use super::advance::Pass;
+use super::complete::is_stopped_delete;
 use super::document::PlansDocument;
 use super::evidence::PlansEvidence;
 use super::naming;
@@ -193,14 +194,16 @@ impl PlansState {
     fn progress(&self, plan: &Plan, revision: &RevisionId) -> Progress {
         let mut progress = Progress::default();
         for instance in self.instances_of(&plan.spec.name) {
-            // A DELETE of an earlier revision that runs is awaited too.
-            let is_awaited = |one: &Operation| {
+            // A DELETE of an earlier revision that runs, or was stopped, is awaited too.
+            let is_running_delete = |one: &Operation| {
                 one.operation_type == OperationType::Delete && one.state == OperationState::Running
             };
+            let is_awaited = |one: &Operation| is_running_delete(one) || is_stopped_delete(one);
             let is_counted = |one: &&Operation| one.revision.as_ref() == Some(revision) || is_awaited(one);
             for operation in instance.operations.iter().filter(is_counted) {
                 progress.by_hand += u64::from(operation.completion.is_some());
                 match operation.state {
+                    _ if is_stopped_delete(operation) => progress.open += 1,
                     OperationState::Succeeded => progress.succeeded += 1,
                     state if state.is_final() => {
                         progress.failed += 1;

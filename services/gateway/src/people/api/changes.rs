@@ -248,6 +248,11 @@ pub(crate) static CHANGES: &[Change] = &[
         &[("/verb", "cancel")],
         "`muster plan cancel`: end a deployment, and its operations that have not begun",
     ),
+    revision(
+        "/plans/{plan}/revisions/{id}/stop",
+        &[("/verb", "stop")],
+        "`muster plan stop`: a deployment that runs fails, with its running operations, whatever their nodes report",
+    ),
     operation(
         "/plans/{plan}/instances/{instance}/stop",
         &[("/type", "STOP")],

@@ -190,6 +190,9 @@ fn deployment_acts(plan: &Plan, revision: &PlanRevision) -> Markup {
                 _ => {}
             }
             @if !revision.state.is_final() { (form("cancel", "Cancel", "danger")) }
+            @if matches!(revision.state, RevisionState::InProgress | RevisionState::Paused) {
+                (form("stop", "Stop and fail", "danger"))
+            }
             @if may_roll_back(plan, revision) {
                 (act(&format!("{address}/rollback"), "Roll back", "danger", &format!("to {about}"), &[("to", id), ("id", &rollback_id(plan))]))
             }

@@ -109,11 +109,15 @@ impl Race {
         })
     }
 
-    /// A person approves, rejects, completes by hand or asks for something.
+    /// A person approves, rejects, completes by hand, stops or asks for something.
     fn person(&mut self) {
         let pending = self.hub.pending();
         let verdict = self.pick(12);
-        if let Some((instance, operation)) = pending.first() {
+        if self.pick(60) == 0 {
+            let open = self.hub.state.plan(&plan_name()).and_then(|plan| plan.open_revision());
+            let stop = open.map(|open| json!({ "plan": "web", "id": open.id, "verb": "stop" }));
+            let _ = stop.map(|stop| self.hub.ask(PlansRequest::PlanRevision(request(stop))));
+        } else if let Some((instance, operation)) = pending.first() {
             let request = Hub::verdict(instance, operation);
             let request =
                 if verdict == 0 { PlansRequest::Reject(request) } else { PlansRequest::Approve(request) };
@@ -129,12 +133,13 @@ impl Race {
         }
     }
 
-    /// A person judges an operation of a plan, or cancels a migration to it.
+    /// A person judges an operation of a plan, or cancels or stops a migration to it.
     fn judge(&mut self, plan: &PlanName) {
         let (verdict, pending) = (self.pick(40), self.hub.pending_of(plan));
         if verdict == 0 {
-            let cancel = json!({ "plan": plan, "id": "m1", "verb": "cancel" });
-            let _ = self.hub.ask(PlansRequest::PlanRevision(request(cancel)));
+            let verb = if self.pick(2) == 0 { "cancel" } else { "stop" };
+            let end = json!({ "plan": plan, "id": "m1", "verb": verb });
+            let _ = self.hub.ask(PlansRequest::PlanRevision(request(end)));
         } else if let Some((instance, operation)) = pending.first() {
             let request = Hub::verdict_of(plan, instance, operation);
             let verdict = if verdict == 1 { PlansRequest::Reject } else { PlansRequest::Approve };
