@@ -18,11 +18,8 @@ use muster_proto::proto::mrds::ledger::deploymentplan::{
     MatchingComputeCapability, PayloadCoordinates, UpdateDeploymentStatusRequest,
 };
 use muster_proto::proto::mrds::ledger::metainstance::{
-    AddOperationRequest, AddRuntimeInstanceRequest, CreateMetaInstanceRequest, DeleteMetaInstanceRequest,
-    GetMetaInstanceByNameRequest, ListMetaInstanceRequest, MetaInstance, Operation, OperationState,
-    OperationStatus, OperationType, RemoveRuntimeInstanceRequest, RuntimeInstanceState,
-    UpdateDeploymentIdRequest, UpdateMetaInstanceStatusRequest, UpdateOperationStatusRequest,
-    UpdateRuntimeActiveStateRequest, UpdateRuntimeStatusRequest,
+    AddOperationRequest, GetMetaInstanceByNameRequest, ListMetaInstanceRequest, MetaInstance, Operation,
+    OperationState, OperationStatus, OperationType, RuntimeInstanceState, UpdateOperationStatusRequest,
 };
 use muster_proto::proto::mrds::ledger::node::{
     AddCapabilityRequest, AddDisruptionRequest, CreateNodeRequest, DeleteNodeRequest, DisruptionState,
@@ -132,6 +129,16 @@ impl Stage {
             instance_count,
         };
         Ok(self.clients.clone().plans.add_deployment(request).await?.into_inner().record.unwrap())
+    }
+
+    /// Asks for a state of a deployment.
+    async fn set_deployment(&self, id: &str, state: DeploymentState) -> Result<(), Status> {
+        let request = UpdateDeploymentStatusRequest {
+            metadata: self.plan().await.metadata,
+            deployment_id: id.into(),
+            status: Some(DeploymentStatus { state: state.into(), message: String::new() }),
+        };
+        self.clients.clone().plans.update_deployment_status(request).await.map(drop)
     }
 
     /// Approves the operation of the only instance that waits for it.
@@ -357,42 +364,14 @@ async fn each_refusal_over_grpc_has_its_status_code() {
     stage.deployment("r1", DeploymentState::InProgress).await;
     let second = stage.deploy("r2", 2).await.unwrap_err();
     assert_eq!(second.code(), Code::FailedPrecondition, "{second:?}");
-    let status = Some(DeploymentStatus { state: DeploymentState::Completed.into(), message: String::new() });
-    let (metadata, deployment_id) = (stage.plan().await.metadata, "r1".to_owned());
-    let own = UpdateDeploymentStatusRequest { metadata, deployment_id, status };
-    assert_eq!(code(to.plans.update_deployment_status(own).await.unwrap_err()).0, Code::Unimplemented);
-    let status = Some(DeploymentStatus { state: DeploymentState::Cancelled.into(), message: String::new() });
-    let (metadata, deployment_id) = (stage.plan().await.metadata, "r1".to_owned());
-    let cancel = UpdateDeploymentStatusRequest { metadata, deployment_id, status };
-    to.plans.update_deployment_status(cancel).await.unwrap();
+    let own = stage.set_deployment("r1", DeploymentState::Completed).await.unwrap_err();
+    assert_eq!(code(own).0, Code::Unimplemented);
+    stage.set_deployment("r1", DeploymentState::Cancelled).await.unwrap();
     stage.deployment("r1", DeploymentState::Cancelled).await;
     stage.deploy("r2", 1).await.unwrap();
     stage.deployment("r2", DeploymentState::InProgress).await;
-    let status = Some(DeploymentStatus { state: DeploymentState::Failed.into(), message: String::new() });
-    let (metadata, deployment_id) = (stage.plan().await.metadata, "r2".to_owned());
-    let stop = UpdateDeploymentStatusRequest { metadata, deployment_id, status };
-    to.plans.update_deployment_status(stop).await.unwrap();
+    stage.set_deployment("r2", DeploymentState::Failed).await.unwrap();
     stage.deployment("r2", DeploymentState::Failed).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn calls_that_the_planner_makes_needless_say_why_they_are_unimplemented() {
-    let stage = Stage::start(&[]).await;
-    let mut to = stage.clients.instances.clone();
-    let refused = [
-        to.create(CreateMetaInstanceRequest::default()).await.map(drop),
-        to.update_status(UpdateMetaInstanceStatusRequest::default()).await.map(drop),
-        to.update_deployment_id(UpdateDeploymentIdRequest::default()).await.map(drop),
-        to.delete(DeleteMetaInstanceRequest::default()).await.map(drop),
-        to.add_runtime_instance(AddRuntimeInstanceRequest::default()).await.map(drop),
-        to.update_runtime_status(UpdateRuntimeStatusRequest::default()).await.map(drop),
-        to.update_runtime_active_state(UpdateRuntimeActiveStateRequest::default()).await.map(drop),
-        to.remove_runtime_instance(RemoveRuntimeInstanceRequest::default()).await.map(drop),
-    ];
-    for status in refused {
-        let status = status.unwrap_err();
-        assert!(status.code() == Code::Unimplemented && status.message().contains("call "), "{status:?}");
-    }
 }
 
 async fn nodes_pass_each_filter_and_all_together(clients: &Clients) {

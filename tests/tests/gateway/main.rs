@@ -12,6 +12,7 @@ mod grpc_attempts;
 mod grpc_client;
 mod grpc_notify;
 mod grpc_python;
+mod grpc_unserved;
 mod login;
 mod login_approver;
 mod login_attempts;

@@ -254,6 +254,7 @@ mod tests {
             "action=\"/plans/web/deactivate\"",
             "action=\"/plans/web/revisions/web-1/pause\"",
             "data-confirm=\"Cancel deployment web-1?\"",
+            "data-confirm=\"Stop and fail deployment web-1?\"",
             "href=\"/devices/plant7/press-4\"",
             "muster plan show web",
             "muster operation list --plan web --state pending-approval",
@@ -262,7 +263,8 @@ mod tests {
         ] {
             assert!(shown.contains(words), "{words}: {shown}");
         }
-        assert!(!shown.contains("/rollback") && !shown.contains("/stop\""), "{shown}");
+        assert!(!shown.contains("/rollback"), "{shown}");
+        assert_eq!(shown.matches("/stop\"").count(), 1, "no node runs the instance: {shown}");
     }
 
     #[test]
