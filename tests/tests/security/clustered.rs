@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use muster_bus::{Bus, BusConfig, Connection, MIRRORED, Start};
 use muster_contract::limits::CONNECTIONS_PER_KEY_MAX;
@@ -53,10 +52,6 @@ async fn converged(cluster: &Cluster, dir: &Path) -> Bus {
     ingest
 }
 
-/// Longest time until a mirror that was moved has new facts: if its first attempt to read LEDGER fails on a busy machine, nats-server
-/// tries again ever later. The keeper says meanwhile that it makes no progress.
-const MOVED_DEADLINE: Duration = Duration::from_secs(240);
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollup_with_a_readers_tag_moves_the_mirrors_while_it_and_readers_run() {
     let dir = tempfile::tempdir().unwrap();
@@ -90,7 +85,7 @@ async fn a_rollup_with_a_readers_tag_moves_the_mirrors_while_it_and_readers_run(
     while !sequences.is_superset(&wanted) {
         // The consumer moves with its mirror: a reader notices that after 12 s of silence, opens the next one once the mirror has
         // a leader, and misses nothing.
-        match timeout(MOVED_DEADLINE, ledger.next_batch(100)).await.expect("facts") {
+        match timeout(ELECTION_DEADLINE, ledger.next_batch(100)).await.expect("facts") {
             Ok(batch) => sequences.extend(batch.iter().map(|fact| fact.stream_seq)),
             Err(_) => ledger = within(ELECTION_DEADLINE, "a mirror", reading, Result::is_ok).await.unwrap(),
         }
