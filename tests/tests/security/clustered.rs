@@ -64,7 +64,7 @@ async fn a_rollup_with_a_readers_tag_moves_the_mirrors_while_it_and_readers_run(
     let subscriber = connect(&cluster, dir.path(), Role::Subscriber).await;
     let reading = async || subscriber.replay("LEDGER", &[], Start::First).await;
     let mut ledger = within(ELECTION_DEADLINE, "a mirror", reading, Result::is_ok).await.unwrap();
-    // The mirrors are at work before they move.
+    // The mirror of LEDGER has its first facts before it moves.
     let mut sequences = BTreeSet::new();
     while sequences.len() < FACTS as usize {
         let batch = timeout(ELECTION_DEADLINE, ledger.next_batch(100)).await.expect("facts").unwrap();

@@ -31,7 +31,7 @@ Examples:
   muster plan migrate web --to web-north -D moved   web-north runs the instances, and then web stops its own
   muster plan history web                what was changed, when and by whom
   muster plan cancel web -D web-2        end a deployment; operations that run go on
-  muster plan stop web -D web-2          end one that waits for silent nodes; its running operations fail
+  muster plan stop web -D web-2          end a deployment that waits for silent nodes; its running operations fail
   muster plan delete web
 
 At a terminal a change asks before it is made, unless --yes is given. Exit code 1: a request was refused, or you said no.";

@@ -25,7 +25,7 @@ use super::records;
 use super::refusals::invalid;
 
 /// Why nobody may set some states of a deployment.
-const OWN_STATES: &str = "the planner sets this state itself, by what nodes report: PAUSED, IN_PROGRESS, CANCELLED and FAILED (which stops it) may be requested";
+const OWN_STATES: &str = "the planner sets this state itself, by what nodes report: request PAUSED, IN_PROGRESS, CANCELLED, or FAILED, which stops the deployment";
 
 /// The service.
 pub(super) struct Plans(pub(super) Planner);

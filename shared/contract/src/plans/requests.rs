@@ -232,7 +232,7 @@ pub enum RevisionVerb {
     /// It ends; operations of it that have not begun are cancelled. Those that run go on.
     Cancel,
     /// It ends as failed, without waiting for a node: operations of it that have not begun are cancelled, and those that run are
-    /// failed. Their nodes keep their orders, so the state of each instance is still what its node reports.
+    /// failed. Orders stay as they are, so the state of each instance is still what its node reports.
     Stop,
 }
 

@@ -1,8 +1,8 @@
 //! The pace of one stream of a view: one view a second on average, and as new as possible.
 //!
-//! A busy view is written ten times a second, and less often where the hub is busy. A stream that took whatever view there is at
-//! its second would send an older one, so it takes a view that arrives shortly before. Each stream has its own seconds, so that streams which were opened at
-//! different times stay apart; after a late view, which may have been late for all streams, its next second begins at random.
+//! A busy view is written ten times a second, and less often where the hub is busy. A stream that took the newest view at its
+//! second would send one that is as old as the time since that write, so it takes a view that arrives shortly before. Each stream
+//! has its own seconds, so that streams which were opened at different times stay apart; after a late view, which may have been late for all streams, its next second begins at random.
 //! Time and chance are arguments.
 
 use std::time::Duration;

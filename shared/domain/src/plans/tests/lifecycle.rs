@@ -29,19 +29,15 @@ fn hub_in(state: &str) -> Hub {
             hub.approve_all();
         }
         "completed" => hub.approve_all(),
-        "paused" => hub.ask(revision_request("pause")).map(drop).unwrap(),
-        _ => hub.ask(revision_request("cancel")).map(drop).unwrap(),
+        "paused" => hub.ask(revision_request("r1", "pause")).map(drop).unwrap(),
+        _ => hub.ask(revision_request("r1", "cancel")).map(drop).unwrap(),
     }
     hub.converge();
     hub
 }
 
-fn revision_request(verb: &str) -> PlansRequest {
-    PlansRequest::PlanRevision(request(json!({ "plan": "web", "id": "r1", "verb": verb })))
-}
-
-fn stop_request(id: &str) -> PlansRequest {
-    PlansRequest::PlanRevision(request(json!({ "plan": "web", "id": id, "verb": "stop" })))
+fn revision_request(id: &str, verb: &str) -> PlansRequest {
+    PlansRequest::PlanRevision(request(json!({ "plan": "web", "id": id, "verb": verb })))
 }
 
 fn last_revision(hub: &Hub) -> PlanRevision {
@@ -66,10 +62,10 @@ fn each_request_in_each_state_is_legal_or_refused_as_the_table_says() {
         ("deploy (instantiate, update)", deploy_request("r2", 1, "2"), "----+++"),
         ("deploy with 0 instances (terminate)", deploy_request("r2", 0, "2"), "+++++++"),
         ("rollback", rollback, "----+++"),
-        ("pause", revision_request("pause"), "-++----"),
-        ("resume", revision_request("resume"), "---+---"),
-        ("cancel", revision_request("cancel"), "++++---"),
-        ("stop", revision_request("stop"), "-+++---"),
+        ("pause", revision_request("r1", "pause"), "-++----"),
+        ("resume", revision_request("r1", "resume"), "---+---"),
+        ("cancel", revision_request("r1", "cancel"), "++++---"),
+        ("stop", revision_request("r1", "stop"), "-+++---"),
         ("deactivate", plan_state("inactive"), "+++++++"),
         ("activate what is active", plan_state("active"), "-------"),
         ("delete", delete, "-------"),
@@ -106,7 +102,7 @@ fn a_plan_is_deleted_after_its_termination_and_not_before() {
 fn a_stopped_revision_fails_with_its_operations_and_another_one_follows() {
     let mut hub = hub_in("runs");
     assert!(open_operations(&hub) > 0, "silent nodes hold the operations");
-    hub.ask(stop_request("r1")).unwrap();
+    hub.ask(revision_request("r1", "stop")).unwrap();
     hub.converge();
     let revision = last_revision(&hub);
     assert_eq!(
@@ -136,7 +132,7 @@ fn a_termination_after_a_stopped_one_waits_for_the_nodes() {
         hub.converge();
         hub.approve_all();
         assert_eq!(last_revision(&hub).state, RevisionState::InProgress, "{id} waits for the silent nodes");
-        hub.ask(stop_request(id)).unwrap();
+        hub.ask(revision_request(id, "stop")).unwrap();
         hub.converge();
         assert_eq!(last_revision(&hub).state, RevisionState::Failed);
         assert_eq!(hub.instances().len(), all, "no node has reported");
@@ -157,13 +153,13 @@ fn a_cancelled_revision_whose_operations_run_is_stopped_as_well() {
     hub.ask(deploy_request("r2", 0, "1")).unwrap();
     hub.converge();
     hub.approve_all();
-    hub.ask(stop_request("r2")).unwrap();
+    hub.ask(revision_request("r2", "stop")).unwrap();
     hub.converge();
     assert!(open_operations(&hub) > 0, "those of the cancelled revision run on");
-    hub.ask(stop_request("r1")).unwrap();
+    hub.ask(revision_request("r1", "stop")).unwrap();
     hub.converge();
     assert_eq!(open_operations(&hub), 0);
-    assert_eq!(hub.code(stop_request("r1")), ErrorCode::Precondition, "it is failed");
+    assert_eq!(hub.code(revision_request("r1", "stop")), ErrorCode::Precondition, "it is failed");
     hub.devices.silent.clear();
     hub.deploy("r3", 0, "1");
     hub.approve_all();
@@ -174,7 +170,7 @@ fn a_cancelled_revision_whose_operations_run_is_stopped_as_well() {
 fn a_stopped_revision_releases_what_its_waiting_operations_have_reserved() {
     for state in ["waits for approval", "paused"] {
         let mut hub = hub_in(state);
-        hub.ask(stop_request("r1")).unwrap();
+        hub.ask(revision_request("r1", "stop")).unwrap();
         hub.converge();
         assert_eq!((last_revision(&hub).state, open_operations(&hub)), (RevisionState::Failed, 0));
         let of_revision = |one: &Operation| one.revision.as_ref().is_some_and(|id| id.as_str() == "r1");
