@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use muster_bus::{Bus, BusConfig, LinkHealth};
 use muster_client::ask::Hub;
+use muster_client::packages::bucket::PackageBucket;
 use muster_service::clock::SystemClock;
 use muster_service::exit;
 use muster_service::supervisor::{Stage, Supervisor};
@@ -60,7 +61,7 @@ pub fn main() -> ExitCode {
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, StartError> {
     open_files::raise_limit();
-    let Config { common, people, login, devices, grpc, webhooks } = config;
+    let Config { common, people, login, devices, grpc, webhooks, packages_creds } = config;
     let webhooks = webhooks.map(Webhooks::open).transpose()?.map(Arc::new);
     let revocations = login.as_ref().and_then(|login| login.revocations.clone());
     let login = login.zip(common.creds.clone()).map(|(login, creds)| Login::open(login, creds));
@@ -84,14 +85,17 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
         }
         None => None,
     };
+    let has_creds = common.creds.is_some();
     let bus = BusConfig {
         creds: common.creds,
         tls_ca: common.tls_ca,
         ..BusConfig::service(common.nats_url.as_str(), NAME)
     };
+    let bucket_config = packages_creds.map(|creds| BusConfig { creds: Some(creds), ..bus.clone() });
     // The caller drops an interrupted start, so this one needs no token.
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
     LinkHealth::register(supervisor.health()).follow(&bus);
+    let bucket = bucket(&bus, bucket_config, has_creds).await?;
     let people_addr = listener.local_addr().map_err(|source| bind(&people, source))?;
     let is_secure = people.tls.is_some();
     let token = supervisor.token(Stage::Serve);
@@ -110,8 +114,12 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     }
     let grpc_hub = hub.clone();
     let people = People::new(hub, feed.clone(), clock, host, metrics.clone(), token.clone());
-    let people =
-        people.with_login(login, is_secure).with_reach(reach).with_trust(trust).with_webhooks(webhooks);
+    let people = people
+        .with_login(login, is_secure)
+        .with_reach(reach)
+        .with_trust(trust)
+        .with_webhooks(webhooks)
+        .with_bucket(bucket);
     supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
     let grpc = grpc.map(|grpc| grpc.serve(grpc_hub, people.clone(), &metrics, supervisor));
     let grpc_addr = grpc.transpose()?;
@@ -119,6 +127,18 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });
     tracing::info!(people.url = url, people.addr = %people_addr, "serving people");
     Ok(Gateway { people_addr, devices_addr, grpc_addr, metrics })
+}
+
+/// The hub's bucket of packages: over a connection with credentials of its own, or on a hub without any over the gateway's.
+async fn bucket(
+    bus: &Bus,
+    own: Option<BusConfig>,
+    has_creds: bool,
+) -> Result<Option<PackageBucket>, StartError> {
+    match own {
+        Some(own) => Ok(Some(PackageBucket::new(Bus::connect(own, &CancellationToken::new()).await?))),
+        None => Ok((!has_creds).then(|| PackageBucket::new(bus.clone()))),
+    }
 }
 
 async fn listen(people: &PeopleConfig, metrics: &Metrics) -> Result<Listener, StartError> {

@@ -70,6 +70,11 @@ pub(crate) struct Cli {
     #[command(flatten)]
     webhooks: WebhooksArgs,
 
+    /// File with credentials of the role packager, with which operators put and remove packages of the hub. Without it, a
+    /// gateway on a hub with credentials only lists them
+    #[arg(long, env = "MUSTER_PACKAGES_CREDS", value_name = "FILE", requires = "creds")]
+    packages_creds: Option<String>,
+
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -89,6 +94,8 @@ pub struct Config {
     pub grpc: Option<GrpcConfig>,
     /// Webhooks, if this gateway registers and delivers them.
     pub webhooks: Option<WebhooksConfig>,
+    /// Credentials that write packages.
+    pub packages_creds: Option<PathBuf>,
 }
 
 /// The settings of the listener of people.
@@ -134,6 +141,8 @@ impl Cli {
         let grpc = self.grpc.check(inherited, &mut problems);
         let devices = self.devices.check((self.tls_cert.as_deref(), self.tls_key.as_deref()), &mut problems);
         let webhooks = self.webhooks.check(self.login.knows_no_revocations(), &mut problems);
+        let packages_creds =
+            problems.optional("--packages-creds", self.packages_creds.as_deref(), Problems::file);
         problems.finish(|| {
             let tls = certificate?.zip(key?).filter(|_| !is_insecure);
             let (public_is_https, public_host) = public?.unzip();
@@ -145,6 +154,7 @@ impl Cli {
                 devices: devices?,
                 grpc: grpc?,
                 webhooks: webhooks?,
+                packages_creds: packages_creds?,
             })
         })
     }

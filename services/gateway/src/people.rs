@@ -19,6 +19,7 @@ use std::sync::Arc;
 use axum::http::header::HOST;
 use axum::http::{Extensions, HeaderMap, StatusCode};
 use muster_client::ask::Hub;
+use muster_client::packages::bucket::PackageBucket;
 use muster_service::clock::Clock;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
@@ -57,6 +58,8 @@ pub(crate) struct People {
     is_secure: bool,
     trust: Option<Arc<TrustBundle>>,
     webhooks: Option<Arc<Webhooks>>,
+    bucket: Option<PackageBucket>,
+    packages: Arc<Semaphore>,
 }
 
 impl People {
@@ -71,7 +74,7 @@ impl People {
     ) -> Self {
         let hosts = Arc::new(Hosts::new(public_host));
         let one_at_a_time = || Arc::new(Semaphore::new(1));
-        let (audits, past_reads) = (one_at_a_time(), one_at_a_time());
+        let (audits, past_reads, packages) = (one_at_a_time(), one_at_a_time(), one_at_a_time());
         let gathers = Arc::new(Semaphore::new(GATHERS_MAX));
         let (shared, answers, topics) = (Arc::default(), Arc::default(), Arc::default());
         let (login, is_secure) = (None, false);
@@ -92,6 +95,8 @@ impl People {
             is_secure,
             trust: None,
             webhooks: None,
+            bucket: None,
+            packages,
         }
     }
 
@@ -117,6 +122,12 @@ impl People {
     #[must_use]
     pub(crate) fn with_webhooks(self, webhooks: Option<Arc<Webhooks>>) -> Self {
         Self { webhooks, ..self }
+    }
+
+    /// The same listener with the hub's bucket of packages, if this gateway may write it.
+    #[must_use]
+    pub(crate) fn with_bucket(self, bucket: Option<PackageBucket>) -> Self {
+        Self { bucket, ..self }
     }
 
     /// The trust bundle of devices.

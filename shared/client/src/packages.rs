@@ -1,10 +1,12 @@
-//! The packages in the hub's object store, as their records say. It reads no content.
+//! The packages in the hub's object store: a list of them as their records say, and changes ([`bucket`]). It reads no content.
+
+pub mod bucket;
 
 use muster_bus::{Bus, ReadError};
-use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::limits::PACKAGES_BYTES_MAX;
 use muster_contract::packages::{ObjectName, ObjectRecord, RECORDS};
+use muster_contract::{OnBehalfOf, Timestamp};
 use serde::Serialize;
 
 /// A package of the hub.
@@ -21,6 +23,9 @@ pub struct PackageLine {
     pub bytes: u64,
     /// When it was put.
     pub put_at: Timestamp,
+    /// Who put it through a gateway, as the gateway has written it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub put_by: Option<OnBehalfOf>,
     /// Why devices cannot use it, if they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -53,12 +58,14 @@ pub async fn list(bus: &Bus) -> Result<PackageList, ReadError> {
         let named = raw.name.parse::<ObjectName>();
         let problem = named.as_ref().err().map(ToString::to_string);
         let problem = problem.or_else(|| ObjectRecord::parse(&message.payload).err().map(str::to_owned));
+        let put_by = raw.writer();
         packages.push(PackageLine {
             address: named.map(|name| name.address()).unwrap_or_default(),
             digest: raw.digest(),
             name: raw.name,
             bytes: raw.size,
             put_at: message.stored_at,
+            put_by,
             problem,
         });
     }

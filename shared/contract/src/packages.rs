@@ -10,6 +10,7 @@ use base64::engine::general_purpose::URL_SAFE;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::OnBehalfOf;
 use crate::canonical::Digest;
 use crate::limits::{
     PACKAGE_BYTES_MAX, PACKAGE_CHUNK_BYTES, PACKAGE_CHUNK_BYTES_MAX, PACKAGE_NAME_CHARS_MAX,
@@ -27,6 +28,8 @@ pub const CHUNKS: &str = "$O.packages.C.*";
 /// Sets of chunks that an object may have: one that its record names, and one that is being written.
 pub const SLOTS: u8 = 2;
 
+/// The attribute of a record with the person for whom a gateway has written it, as JSON.
+const WRITTEN_BY: &str = "muster-written-by";
 const SCHEME: &str = "nats://";
 const DIGEST_PREFIX: &str = "SHA-256=";
 /// Characters of the id of a set of chunks.
@@ -199,6 +202,20 @@ impl ObjectRecord {
     #[must_use]
     pub fn removed(self, mtime: String) -> Self {
         Self { deleted: true, size: 0, chunks: 0, digest: String::new(), mtime, ..self }
+    }
+
+    /// The same record, written for a person or for nobody else.
+    #[must_use]
+    pub fn written_by(mut self, writer: Option<&OnBehalfOf>) -> Self {
+        self.metadata.remove(WRITTEN_BY);
+        let text = writer.and_then(|writer| serde_json::to_string(writer).ok());
+        self.metadata.extend(text.map(|text| (WRITTEN_BY.to_owned(), text)));
+        self
+    }
+
+    /// The person for whom a gateway has written the record. Every packager may write one, so this is as true as they are.
+    pub fn writer(&self) -> Option<OnBehalfOf> {
+        serde_json::from_str(self.metadata.get(WRITTEN_BY)?).ok()
     }
 
     /// Parses a record.

@@ -44,9 +44,14 @@ pub(crate) async fn post_from(
 
 /// Sends a request as it is, and reads the answer until the connection ends.
 pub(crate) async fn send(addr: SocketAddr, request: &str) -> io::Result<Answer> {
+    send_bytes(addr, request.as_bytes()).await
+}
+
+/// The same for a request whose body is no text.
+pub(crate) async fn send_bytes(addr: SocketAddr, request: &[u8]) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(addr).await?;
     // The server may answer and close before it has read all.
-    let _ = stream.write_all(request.as_bytes()).await;
+    let _ = stream.write_all(request).await;
     let mut bytes = Vec::new();
     match timeout(PATIENCE, stream.read_to_end(&mut bytes)).await {
         Ok(read) => _ = read.or_else(|error| if bytes.is_empty() { Err(error) } else { Ok(0) })?,

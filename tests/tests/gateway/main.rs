@@ -18,6 +18,7 @@ mod login_approver;
 mod login_attempts;
 mod login_oidc;
 mod openapi;
+mod packages;
 mod pages;
 mod plan_pages;
 mod planning;

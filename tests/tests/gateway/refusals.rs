@@ -62,6 +62,8 @@ async fn no_change_passes_from_a_viewer_another_page_or_with_a_wrong_body() {
     assert!(changes.len() > 50, "{}", changes.len());
     for change in changes {
         let what = format!("{} {}", change.method, change.path);
+        // It takes any content, and this gateway may store none: [`super::packages`].
+        let is_package = what == "PUT /api/v1/packages/web";
         for (headers, media, body, status) in [
             (&viewer, "application/json", "{}", 403),
             (&cookie, "application/json", "{}", 403),
@@ -71,9 +73,10 @@ async fn no_change_passes_from_a_viewer_another_page_or_with_a_wrong_body() {
             (&operator, "application/json", long.as_str(), 413),
         ] {
             let answer = change.with(addr, headers, media, body).await;
+            let status = if is_package && status != 403 { 409 } else { status };
             assert_eq!(answer.status, status, "{what}: {answer:?}");
             assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{what}");
-            if body.len() < LONG && body.contains("nosuchfield") {
+            if status == 400 && body.contains("nosuchfield") {
                 assert_eq!(answer.json()["errors"][0]["field"], "nosuchfield", "{what}: {answer:?}");
             }
         }

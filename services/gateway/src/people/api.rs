@@ -3,7 +3,7 @@
 //! The tables [`routes`] (reads, with [`filters`]) and [`changes`] (those of one request, made by [`change`]) give the router and the
 //! OpenAPI document ([`openapi`]). [`params`] reads flags, [`body`] the fields of changes, [`shape`] their types, [`cursor`] continues lists, [`plans`]
 //! and [`rollouts`] read records that take more than one request, [`idempotency`] answers a repeated change once from [`answers`], [`webhooks`] are those that
-//! gateways deliver.
+//! gateways deliver, [`packages`] changes the hub's packages.
 
 pub(crate) mod act;
 pub(crate) mod answers;
@@ -14,6 +14,7 @@ pub(crate) mod cursor;
 pub(crate) mod filters;
 pub(crate) mod idempotency;
 pub(crate) mod openapi;
+pub(crate) mod packages;
 pub(crate) mod params;
 mod plans;
 pub(crate) mod rollouts;
@@ -32,7 +33,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, get, on};
 use muster_client::ask::AskError;
 use muster_client::audit;
-use muster_client::packages;
+use muster_client::packages::list as list_packages;
 use muster_client::quarantine::{self, Selection};
 use muster_client::resource_group::Spelling;
 use muster_client::resource_group::read::{BUDGET_DEFAULT, BUDGET_LEAST, Extent, resource_group};
@@ -79,6 +80,7 @@ pub(crate) fn router() -> Router<People> {
     all.route(&format!("{PREFIX}/quarantine/{{item}}"), get(rejected_report))
         .merge(act::router())
         .merge(webhooks::router())
+        .merge(packages::router())
 }
 
 /// A document as an answer.
@@ -110,7 +112,7 @@ async fn read(
         Source::PlannerRow(verb, rows) => plans::row(&people.hub, route, verb, rows, &names).await,
         Source::Packages => {
             let _permit = people.gather()?;
-            let list = packages::list(people.hub.bus()).await.map_err(AskError::Read)?;
+            let list = list_packages(people.hub.bus()).await.map_err(AskError::Read)?;
             Ok(document(StatusCode::OK, &list))
         }
         Source::Hubs => match people.hub.federation("hubs", &Query::default()).await {

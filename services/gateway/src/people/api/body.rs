@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Request, StatusCode};
+use futures_util::StreamExt as _;
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::params::{Param, Values};
@@ -38,17 +40,46 @@ pub(crate) enum Fields {
 /// # Errors
 /// It is too long or too slow.
 pub(super) async fn read_bytes(body: Body, most: usize) -> Result<Bytes, Problem> {
-    let too_slow = |_| Problem::passing(StatusCode::REQUEST_TIMEOUT, "the body came too slowly");
     let read = async {
         // Short ones need no session, so they must not hold back the changes. Nothing closes the semaphore.
         let _permit = if most > SHORT_BYTES_MAX { BODIES.acquire().await.ok() } else { None };
         to_bytes(body, most).await
     };
-    let bytes = timeout(BODY_TIMEOUT, read).await.map_err(too_slow)?;
-    bytes.map_err(|_| {
-        let detail = format!("the body is longer than {most} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
-    })
+    timeout(BODY_TIMEOUT, read).await.map_err(too_slow)?.map_err(|_| too_long(most))
+}
+
+/// Reads a body whole that is longer than those of other changes; the caller bounds how many are read at once. Of a body with a
+/// `Content-Length` it keeps one copy in memory, and no room for twice as much.
+///
+/// # Errors
+/// It is too long or too slow.
+pub(super) async fn read_long(body: Body, most: usize, longest: Duration) -> Result<Vec<u8>, Problem> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > most {
+        return Err(too_long(most));
+    }
+    let read = async {
+        let mut content = Vec::with_capacity(announced);
+        let mut parts = body.into_data_stream();
+        while let Some(part) = parts.next().await {
+            let part = part.map_err(|error| Problem::field("body", format!("ends early: {error}")))?;
+            if part.len() > most - content.len() {
+                return Err(too_long(most));
+            }
+            content.extend_from_slice(&part);
+        }
+        Ok(content)
+    };
+    timeout(longest, read).await.map_err(too_slow)?
+}
+
+fn too_slow(_: Elapsed) -> Problem {
+    Problem::passing(StatusCode::REQUEST_TIMEOUT, "the body came too slowly")
+}
+
+fn too_long(most: usize) -> Problem {
+    let detail = format!("the body is longer than {most} bytes");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
 /// Reads the body of a request; an empty one has no fields.

@@ -13,7 +13,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, ETAG, IF_MATCH};
 use axum::http::uri::PathAndQuery;
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use muster_contract::canonical::Digest;
@@ -39,8 +39,11 @@ pub(crate) struct RequestName(pub Digest);
 
 /// Makes a change of the API once for each key.
 pub(crate) async fn once(State(people): State<People>, request: Request, next: Next) -> Response {
-    let is_api = request.uri().path().strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/'));
-    if request.method().is_safe() || !is_api {
+    let rest = request.uri().path().strip_prefix(PREFIX).filter(|rest| rest.starts_with('/'));
+    // The content of a package is too long to read here, and its put can be repeated without a key.
+    let is_package =
+        request.method() == Method::PUT && rest.is_some_and(|rest| rest.starts_with("/packages/"));
+    if request.method().is_safe() || rest.is_none() || is_package {
         return next.run(request).await;
     }
     let key = match key(&request) {

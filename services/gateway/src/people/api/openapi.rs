@@ -15,6 +15,7 @@ use super::super::emco::{CLUSTER, GROUP, LOGICAL_CLOUD};
 use super::PREFIX;
 use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
 use super::filters::SELECT;
+use super::packages::{PACKAGE, PACKAGE_TYPE};
 use super::params::{Kind, Param};
 use super::routes::ROUTES;
 use super::webhooks::{REGISTRATION, RegisteredWebhook, WebhookList};
@@ -70,6 +71,7 @@ pub(crate) fn whole() -> Value {
     add_others(&mut paths);
     add_emco(&mut paths);
     add_webhooks(&mut paths, &mut generator);
+    add_packages(&mut paths);
     trust::openapi::add(&mut paths);
     let mut schemas = generator.take_definitions(true);
     schemas.insert("Problem".to_owned(), problem());
@@ -150,6 +152,35 @@ fn add_webhooks(paths: &mut Map<String, Value>, generator: &mut SchemaGenerator)
             "responses": responses,
         }}),
     );
+}
+
+/// Storing and removing packages.
+fn add_packages(paths: &mut Map<String, Value>) {
+    let answers = |good: &[&str]| {
+        let mut responses = responses("application/json", &json!({ "type": "object" }));
+        let answer = responses["200"].clone();
+        good.iter().for_each(|status| responses[*status] = answer.clone());
+        responses["412"] = refused("412");
+        responses
+    };
+    let mut remove = json!({
+        "summary": "`muster package remove`",
+        "operationId": operation("delete", PACKAGE),
+        "parameters": path_params(PACKAGE),
+        "responses": answers(&["200"]),
+    });
+    push(&mut remove["parameters"], header("Idempotency-Key", IDEMPOTENCY));
+    remove["responses"]["422"] = refused("422");
+    let put = json!({
+        "summary": "`muster package put`: a gzip-compressed tar archive, or the signature of one",
+        "operationId": operation("put", PACKAGE),
+        "parameters": path_params(PACKAGE),
+        "requestBody": { "required": true, "content": {
+            PACKAGE_TYPE: { "schema": { "type": "string", "format": "binary" } },
+        }},
+        "responses": answers(&["200", "201"]),
+    });
+    paths.insert(format!("{PREFIX}{PACKAGE}"), json!({ "put": put, "delete": remove }));
 }
 
 /// Routes that are in no table: one report, changes, and events.
