@@ -10,7 +10,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use muster_agent::package::{PackageError, PackageSettings, PackageSource, PackageStore};
-use muster_bus::{Bus, BusConfig, Outgoing};
+use muster_bus::{Bus, BusConfig, Outgoing, PublishErrorKind};
 use muster_contract::canonical::Digest;
 use muster_contract::limits::PACKAGE_CHUNK_BYTES;
 use muster_contract::packages::{ObjectName, ObjectRecord, chunk_subject};
@@ -146,6 +146,48 @@ async fn a_package_of_the_hub_is_put_listed_placed_used_offline_and_removed() {
     assert_eq!(device.place("d", &source(&third)).await.unwrap(), "three", "from the cache");
     let gone = hub.device(None).place("a", &source(&third)).await.unwrap_err();
     assert!(gone.to_string().contains("the hub has no such package"), "{gone}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_beside_a_removal_ends_without_a_record_of_chunks_that_are_gone() {
+    let hub = Hub::start().await;
+    // The steps of a first put up to its record.
+    let name: ObjectName = "web.tar.gz".parse().unwrap();
+    let record =
+        ObjectRecord::new(&name, 0, &Digest::of_bytes(b"a chunk"), 7, 1, "2026-11-29T00:00:00Z".to_owned());
+    let payload = |record: &ObjectRecord| serde_json::to_vec(record).unwrap();
+    let claim = Outgoing::new(name.record_subject(), payload(&record.clone().removed(String::new())));
+    let claimed = hub.bus.publish(claim).await.unwrap().sequence;
+    hub.write(chunk_subject(&record.nuid), b"a chunk".to_vec()).await;
+
+    assert_eq!(hub.muster(&["remove", name.as_str()]).0, Some(1), "there is no package yet");
+    let last = Outgoing {
+        expected_last_subject_sequence: Some(claimed),
+        ..Outgoing::new(name.record_subject(), payload(&record))
+    };
+    let refused = hub.bus.publish(last).await.unwrap_err();
+    assert_eq!(refused.kind, PublishErrorKind::Conflict, "{refused}");
+    let (_, list, _) = hub.muster(&["list"]);
+    assert_eq!(list["packages"].as_array().unwrap().len(), 0, "{list}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_of_what_is_there_removes_the_chunks_of_a_killed_one() {
+    let hub = Hub::start().await;
+    let put = hub.put("web.tar.gz", &archive("one"));
+    let before = hub.bus.stream_state("OBJ_packages").await.unwrap().bytes;
+    let name: ObjectName = "web.tar.gz".parse().unwrap();
+    for slot in 0..2 {
+        let id = name.chunks_id(slot);
+        let used = hub.bus.package_record(&chunk_subject(&id)).await.unwrap().is_some();
+        if !used {
+            hub.write(chunk_subject(&id), vec![b'a'; PACKAGE_CHUNK_BYTES]).await;
+        }
+    }
+    assert!(hub.bus.stream_state("OBJ_packages").await.unwrap().bytes > before + 100_000);
+    assert_eq!(hub.put("web.tar.gz", &archive("one"))["changed"], false);
+    assert!(hub.bus.stream_state("OBJ_packages").await.unwrap().bytes < before + 4096);
+    assert_eq!(hub.device(None).place("a", &source(&put)).await.unwrap(), "one");
 }
 
 #[tokio::test(flavor = "multi_thread")]

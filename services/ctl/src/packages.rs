@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use muster_client::packages::bucket::{PackageBucket, PackageError, check_content};
+use muster_client::packages::bucket::{PackageBucket, PackageContent, PackageError};
 use muster_client::packages::list;
 use muster_contract::limits::PACKAGE_BYTES_MAX;
 use muster_contract::packages::ObjectName;
@@ -87,9 +87,9 @@ async fn put(session: &mut Session<'_>, file: &Path, name: Option<ObjectName>) -
         Some(name) => name,
         None => name_of(file)?,
     };
-    let content = read(file, &name)?;
+    let content = read(file, name)?;
     let bucket = PackageBucket::new(session.hub.bus().clone());
-    let (now, terminal, of) = (session.clock.now(), &mut *session.terminal, content.len() as u64);
+    let (now, terminal, of) = (session.clock.now(), &mut *session.terminal, content.size());
     let mut noted = 0;
     let note = |sent: u64| {
         if noted / NOTE_BYTES < sent / NOTE_BYTES {
@@ -97,7 +97,7 @@ async fn put(session: &mut Session<'_>, file: &Path, name: Option<ObjectName>) -
             noted = sent;
         }
     };
-    let result = bucket.put(&name, &content, None, now, note).await?;
+    let result = bucket.put(&content, None, now, note).await?;
     session.show_own(&result, |result, _| render::packages::put(result))
 }
 
@@ -111,7 +111,7 @@ fn name_of(file: &Path) -> Result<ObjectName, CtlError> {
 }
 
 /// The content of a file that can be a package or the signature of one.
-fn read(path: &Path, name: &ObjectName) -> Result<Vec<u8>, CtlError> {
+fn read(path: &Path, name: ObjectName) -> Result<PackageContent, CtlError> {
     let failed = |source| CtlError::File { path: path.to_owned(), source };
     let about = fs::metadata(path).map_err(failed)?;
     if !about.is_file() {
@@ -124,8 +124,7 @@ fn read(path: &Path, name: &ObjectName) -> Result<Vec<u8>, CtlError> {
         ));
     }
     let content = fs::read(path).map_err(failed)?;
-    check_content(name, &content).map_err(|rule| refused(path, rule))?;
-    Ok(content)
+    PackageContent::new(name, content).map_err(|rule| refused(path, rule))
 }
 
 #[cfg(test)]
@@ -138,7 +137,7 @@ mod tests {
         let said = |file: &str, content: &[u8]| {
             let path = dir.path().join(file);
             fs::write(&path, content).unwrap();
-            let result = name_of(&path).and_then(|name| read(&path, &name));
+            let result = name_of(&path).and_then(|name| read(&path, name));
             result.map(|_| String::new()).unwrap_or_else(|error| error.words().unwrap())
         };
         assert_eq!(said("web.tar.gz", &[0x1f, 0x8b, 8]), "");
@@ -148,7 +147,7 @@ mod tests {
         }
         let path = dir.path().join("large.tar.gz");
         fs::File::create(&path).unwrap().set_len(PACKAGE_BYTES_MAX + 1).unwrap();
-        assert!(read(&path, &"large".parse().unwrap()).unwrap_err().words().unwrap().contains("67108864"));
-        assert!(read(dir.path(), &"folder".parse().unwrap()).is_err());
+        assert!(read(&path, "large".parse().unwrap()).unwrap_err().words().unwrap().contains("67108864"));
+        assert!(read(dir.path(), "folder".parse().unwrap()).is_err());
     }
 }

@@ -8,8 +8,10 @@ use muster_bus::{Bus, BusConfig, LinkHealth};
 use muster_client::ask::Hub;
 use muster_client::packages::bucket::PackageBucket;
 use muster_service::clock::SystemClock;
+use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::supervisor::{Stage, Supervisor};
+use tokio::sync::watch::{self, Receiver};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Cli, Config, PeopleConfig};
@@ -95,7 +97,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     // The caller drops an interrupted start, so this one needs no token.
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
     LinkHealth::register(supervisor.health()).follow(&bus);
-    let bucket = bucket(&bus, bucket_config, has_creds).await?;
+    let bucket = bucket(&bus, bucket_config, has_creds, supervisor);
     let people_addr = listener.local_addr().map_err(|source| bind(&people, source))?;
     let is_secure = people.tls.is_some();
     let token = supervisor.token(Stage::Serve);
@@ -129,16 +131,27 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     Ok(Gateway { people_addr, devices_addr, grpc_addr, metrics })
 }
 
-/// The hub's bucket of packages: over a connection with credentials of its own, or on a hub without any over the gateway's.
-async fn bucket(
+/// The hub's bucket of packages: over a connection with separate credentials, or on a hub without any over the gateway's. Nothing
+/// else waits for that connection, because its credentials may be revoked.
+fn bucket(
     bus: &Bus,
     own: Option<BusConfig>,
     has_creds: bool,
-) -> Result<Option<PackageBucket>, StartError> {
-    match own {
-        Some(own) => Ok(Some(PackageBucket::new(Bus::connect(own, &CancellationToken::new()).await?))),
-        None => Ok((!has_creds).then(|| PackageBucket::new(bus.clone()))),
-    }
+    supervisor: &Supervisor,
+) -> Option<Receiver<Option<PackageBucket>>> {
+    let Some(own) = own else {
+        return (!has_creds).then(|| watch::channel(Some(PackageBucket::new(bus.clone()))).1);
+    };
+    let (sender, receiver) = watch::channel(None);
+    let token = supervisor.token(Stage::Serve);
+    supervisor.spawn(Stage::Serve, "packages", async move {
+        match Bus::connect(own, &token).await {
+            Ok(bus) => _ = sender.send_replace(Some(PackageBucket::new(bus))),
+            Err(error) => tracing::error!(error = chain(&error), "cannot use --packages-creds"),
+        }
+        token.cancelled().await;
+    });
+    Some(receiver)
 }
 
 async fn listen(people: &PeopleConfig, metrics: &Metrics) -> Result<Listener, StartError> {

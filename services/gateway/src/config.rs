@@ -70,9 +70,9 @@ pub(crate) struct Cli {
     #[command(flatten)]
     webhooks: WebhooksArgs,
 
-    /// File with credentials of the role packager, with which operators put and remove packages of the hub. Without it, a
-    /// gateway on a hub with credentials only lists them
-    #[arg(long, env = "MUSTER_PACKAGES_CREDS", value_name = "FILE", requires = "creds")]
+    /// File with credentials of the role packager, with which operators who have logged in put and remove packages of the hub.
+    /// Without it, a gateway on a hub with credentials only lists them
+    #[arg(long, env = "MUSTER_PACKAGES_CREDS", value_name = "FILE", requires = "session_key")]
     packages_creds: Option<String>,
 
     #[command(flatten)]

@@ -51,6 +51,9 @@ const CLOSE_GRACE: Duration = Duration::from_secs(1);
 /// Delay after a failed accept, such as one without a free file descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// Connections, open or ended, in the list of a listener that it need not look through.
+const LISTED_MIN: usize = 64;
+
 /// The bounds of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -161,7 +164,7 @@ impl Listener {
 /// The open connections.
 struct Connections {
     open: JoinSet<()>,
-    /// The open connections and some that have ended, oldest first.
+    /// The open connections and about as many that have ended at most, oldest first.
     oldest_first: VecDeque<(IpAddr, AbortHandle)>,
     metrics: ListenerMetrics,
 }
@@ -181,10 +184,11 @@ impl Connections {
     /// Closes a connection if as many are open as may be: the oldest of the address that has most.
     fn evict(&mut self, max: usize) {
         while self.open.try_join_next().is_some() {}
-        if self.oldest_first.len() < max {
-            return;
+        // A handle keeps a few hundred bytes of its connection. To look at all each time that half have ended costs each
+        // connection two looks.
+        if self.oldest_first.len() >= max.min(2 * self.open.len() + LISTED_MIN) {
+            self.oldest_first.retain(|(_, connection)| !connection.is_finished());
         }
-        self.oldest_first.retain(|(_, connection)| !connection.is_finished());
         if self.oldest_first.len() < max {
             return;
         }

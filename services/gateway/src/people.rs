@@ -21,6 +21,7 @@ use axum::http::{Extensions, HeaderMap, StatusCode};
 use muster_client::ask::Hub;
 use muster_client::packages::bucket::PackageBucket;
 use muster_service::clock::Clock;
+use tokio::sync::watch::Receiver;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
@@ -58,7 +59,7 @@ pub(crate) struct People {
     is_secure: bool,
     trust: Option<Arc<TrustBundle>>,
     webhooks: Option<Arc<Webhooks>>,
-    bucket: Option<PackageBucket>,
+    bucket: Option<Receiver<Option<PackageBucket>>>,
     packages: Arc<Semaphore>,
 }
 
@@ -124,9 +125,9 @@ impl People {
         Self { webhooks, ..self }
     }
 
-    /// The same listener with the hub's bucket of packages, if this gateway may write it.
+    /// The same listener with the hub's bucket of packages, if this gateway may write it; none in it while it is not connected.
     #[must_use]
-    pub(crate) fn with_bucket(self, bucket: Option<PackageBucket>) -> Self {
+    pub(crate) fn with_bucket(self, bucket: Option<Receiver<Option<PackageBucket>>>) -> Self {
         Self { bucket, ..self }
     }
 

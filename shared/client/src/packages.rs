@@ -3,10 +3,10 @@
 pub mod bucket;
 
 use muster_bus::{Bus, ReadError};
+use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::limits::PACKAGES_BYTES_MAX;
-use muster_contract::packages::{ObjectName, ObjectRecord, RECORDS};
-use muster_contract::{OnBehalfOf, Timestamp};
+use muster_contract::packages::{ObjectName, ObjectRecord, PackageWriter, RECORDS};
 use serde::Serialize;
 
 /// A package of the hub.
@@ -25,7 +25,7 @@ pub struct PackageLine {
     pub put_at: Timestamp,
     /// Who put it through a gateway, as the gateway has written it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub put_by: Option<OnBehalfOf>,
+    pub put_by: Option<PackageWriter>,
     /// Why devices cannot use it, if they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

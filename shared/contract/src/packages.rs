@@ -10,7 +10,6 @@ use base64::engine::general_purpose::URL_SAFE;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::OnBehalfOf;
 use crate::canonical::Digest;
 use crate::limits::{
     PACKAGE_BYTES_MAX, PACKAGE_CHUNK_BYTES, PACKAGE_CHUNK_BYTES_MAX, PACKAGE_NAME_CHARS_MAX,
@@ -136,6 +135,15 @@ pub fn chunk_subject(id: &str) -> String {
     CHUNKS.replace('*', id)
 }
 
+/// The person for whom a gateway has written a record. Every device reads records, so it has no name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackageWriter {
+    /// The person's key, as in the records of changes.
+    pub key: String,
+    /// The role in which the person logged in.
+    pub role: String,
+}
+
 /// The record of an object. Unknown fields are of other clients and are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectRecord {
@@ -206,7 +214,7 @@ impl ObjectRecord {
 
     /// The same record, written for a person or for nobody else.
     #[must_use]
-    pub fn written_by(mut self, writer: Option<&OnBehalfOf>) -> Self {
+    pub fn written_by(mut self, writer: Option<&PackageWriter>) -> Self {
         self.metadata.remove(WRITTEN_BY);
         let text = writer.and_then(|writer| serde_json::to_string(writer).ok());
         self.metadata.extend(text.map(|text| (WRITTEN_BY.to_owned(), text)));
@@ -214,7 +222,7 @@ impl ObjectRecord {
     }
 
     /// The person for whom a gateway has written the record. Every packager may write one, so this is as true as they are.
-    pub fn writer(&self) -> Option<OnBehalfOf> {
+    pub fn writer(&self) -> Option<PackageWriter> {
         serde_json::from_str(self.metadata.get(WRITTEN_BY)?).ok()
     }
 

@@ -214,7 +214,7 @@ pub(crate) async fn ask(addr: SocketAddr, method: &str, path: &str, token: &str)
 }
 
 /// The public key of credentials.
-fn key_of(file: &Path) -> String {
+pub(crate) fn key_of(file: &Path) -> String {
     let text = std::fs::read_to_string(file).unwrap();
     jwt::read(creds::token(&text).unwrap()).unwrap().sub
 }

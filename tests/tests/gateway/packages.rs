@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Answer, get, send_bytes};
-use super::login::{KEY, LoginStage, ask};
+use super::login::{KEY, LoginStage, ask, key_of};
 use super::served;
 
 const COMPOSE: &str = "services: {web: {image: web}}\n";
@@ -69,7 +69,7 @@ async fn a_package_put_over_http_is_fetched_by_devices_and_removed() {
     assert!(second["bytes"].as_u64().unwrap() > 1024 * 1024, "{second}");
     assert_eq!(fetched(&system, &second).await, COMPOSE);
 
-    let removed = request(addr, "DELETE", NAME, "", b"").await;
+    let removed = request(addr, "DELETE", &NAME.replace('/', "%2F"), "", b"").await;
     assert_eq!((removed.status, removed.json()), (200, json!({ "removed": NAME })));
     assert_eq!(listed(addr).await.len(), 0);
     let missing = request(addr, "DELETE", NAME, "", b"").await;
@@ -77,7 +77,7 @@ async fn a_package_put_over_http_is_fetched_by_devices_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_a_package_is_refused_over_http_and_changes_nothing() {
+async fn wrong_content_names_and_headers_of_a_package_change_nothing() {
     let (_system, addr) = served().await;
     let archive = archive("one");
     for (name, headers, content, status, words) in [
@@ -86,7 +86,11 @@ async fn what_cannot_be_a_package_is_refused_over_http_and_changes_nothing() {
         ("a%20b", "", &archive, 400, "letters, digits"),
         ("a//b", "", &archive, 400, "no empty part"),
         ("web.tar.gz?name=b", "", &archive, 400, "query"),
+        ("a/../b", "", &archive, 400, "no address can have"),
         ("web.tar.gz", "If-Match: \"1\"\r\n", &archive, 412, "If-Match"),
+        ("web.tar.gz", "If-None-Match: *\r\n", &archive, 412, "If-None-Match"),
+        ("web.tar.gz", "Content-Range: bytes 0-9/99\r\n", &archive, 400, "Content-Range"),
+        ("web.tar.gz", "Idempotency-Key: k\r\n", &archive, 400, "Idempotency-Key"),
         ("web.tar.gz", "Origin: http://evil.example\r\n", &archive, 403, "page of this gateway"),
     ] {
         let refused = request(addr, "PUT", name, headers, content).await;
@@ -107,20 +111,32 @@ async fn operators_alone_change_packages_by_a_gateway_that_may() {
     let [operator, approver, viewer] = [Role::Operator, Role::Approver, Role::Viewer]
         .map(|role| format!("Authorization: Bearer {}\r\n", stage.token(&stage.hub.creds(role)).unwrap()));
     for method in ["PUT", "DELETE"] {
+        let refused = request(stage.addr, method, NAME, &operator, b"").await;
+        assert!(refused.status == 409 && refused.body.contains("--packages-creds"), "{refused:?}");
         for (headers, status) in [("", 401), (&viewer, 403), (&approver, 403)] {
             let refused = request(addr, method, NAME, headers, &archive("one")).await;
             assert_eq!(refused.status, status, "{refused:?}");
         }
     }
-    let refused = request(stage.addr, "PUT", NAME, &operator, &archive("one")).await;
-    assert!(refused.status == 409 && refused.body.contains("--packages-creds"), "{refused:?}");
     let stored = request(addr, "PUT", NAME, &operator, &archive("one")).await;
     assert_eq!(stored.status, 201, "{stored:?}");
     let token = operator.trim().rsplit(' ').next().unwrap();
     let list = ask(stage.addr, "GET", "/api/v1/packages", token).await.json();
     let by = &list["packages"][0]["putBy"];
-    assert_eq!(by["role"], "operator", "{list}");
-    assert!(by["key"].as_str().is_some_and(|key| key.starts_with('U')), "{list}");
+    assert_eq!(*by, json!({ "key": key_of(&stage.hub.creds(Role::Operator)), "role": "operator" }));
     let removed = request(addr, "DELETE", NAME, &operator, b"").await;
     assert_eq!(removed.status, 200, "{removed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_packager_ends_packages_alone_at_a_gateway() {
+    let mut stage = LoginStage::start().await;
+    let packager = stage.hub.creds(Role::Packager);
+    stage.hub.decide(&["revoke", "--key", &key_of(&packager)]);
+    let addr = stage.start_gateway_with(KEY, &["--packages-creds", &packager.display().to_string()]).await;
+    let token = stage.token(&stage.hub.creds(Role::Operator)).unwrap();
+    let operator = format!("Authorization: Bearer {token}\r\n");
+    let refused = request(addr, "PUT", NAME, &operator, &archive("one")).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("2")), "{refused:?}");
+    assert_eq!(ask(addr, "GET", "/api/v1/packages", &token).await.status, 200);
 }

@@ -13,14 +13,13 @@ pub fn list(list: &PackageList, now: Timestamp) -> String {
     if list.packages.is_empty() {
         return format!("The hub has no packages; `muster package put FILE` puts one; {room}.\n");
     }
-    let mut table = Table::new(&["PACKAGE", ">SIZE", "PUT", "BY", "DIGEST"]);
+    let mut table = Table::new(&["PACKAGE", ">SIZE", "PUT", "DIGEST"]);
     for package in &list.packages {
         let digest = package.digest.map_or_else(|| "-".to_owned(), |digest| digest.to_string());
         table.row([
             clean(&package.name).into(),
             bytes_text(package.bytes).into(),
             age(now, package.put_at).into(),
-            package.put_by.as_ref().map_or_else(|| "-".to_owned(), |person| clean(person.label())).into(),
             package.problem.clone().unwrap_or(digest).into(),
         ]);
     }
@@ -51,7 +50,6 @@ pub fn removed(result: &PackagesRemoved) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::OnBehalfOf;
     use muster_contract::canonical::Digest;
 
     use super::*;
@@ -60,20 +58,18 @@ mod tests {
     #[test]
     fn a_list_names_each_package_with_its_digest_or_its_problem() {
         let now = Timestamp::default();
-        let person =
-            OnBehalfOf { key: "UA".to_owned(), name: Some("ann".to_owned()), role: "operator".to_owned() };
         let line = |name: &str, problem: Option<&str>| PackageLine {
             name: name.to_owned(),
             address: String::new(),
             digest: Some(Digest::of_bytes(b"x")),
             bytes: 5 << 20,
             put_at: now,
-            put_by: problem.is_none().then(|| person.clone()),
+            put_by: None,
             problem: problem.map(str::to_owned),
         };
         let packages = vec![line("web.tar.gz", None), line("bad", Some("it is a link"))];
         let text = list(&PackageList { packages, bytes: 10 << 20, bytes_max: 1 << 30 }, now);
-        for words in ["web.tar.gz", "ann", "sha256:2d711642", "it is a link", "2 packages, 10"] {
+        for words in ["web.tar.gz", "sha256:2d711642", "it is a link", "2 packages, 10"] {
             assert!(text.contains(words), "{words}: {text}");
         }
         let none = list(&PackageList { packages: Vec::new(), bytes: 0, bytes_max: 1 << 30 }, now);

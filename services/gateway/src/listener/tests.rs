@@ -76,6 +76,27 @@ async fn at_the_bound_the_oldest_connection_of_the_busiest_address_is_closed() {
 }
 
 #[tokio::test]
+async fn the_list_forgets_connections_that_have_ended() {
+    let mut connections = Connections {
+        open: JoinSet::new(),
+        oldest_first: VecDeque::new(),
+        metrics: ListenerMetrics::default(),
+    };
+    let add = |connections: &mut Connections, exchange: BoxFuture<'static, ()>| {
+        connections.evict(Limits::PEOPLE.connections);
+        connections.add(IpAddr::from([127, 0, 0, 1]), exchange);
+    };
+    add(&mut connections, Box::pin(std::future::pending()));
+    for _ in 0..10 * LISTED_MIN {
+        add(&mut connections, Box::pin(std::future::ready(())));
+        tokio::task::yield_now().await;
+        assert!(connections.oldest_first.len() <= 2 * LISTED_MIN, "{}", connections.oldest_first.len());
+    }
+    assert!(!connections.oldest_first[0].1.is_finished(), "an open one stays, and is the oldest");
+    assert_eq!(connections.metrics.evicted.get(), 0);
+}
+
+#[tokio::test]
 async fn an_old_connection_takes_no_further_request() {
     let young = Limits { age: Duration::from_millis(50), header: PATIENCE * 2, ..limits() };
     let (addr, ..) = serving(young).await;

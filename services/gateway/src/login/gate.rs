@@ -1,5 +1,5 @@
 //! Middleware of people's routes: requires a session for all but the login, and checks its role. A role has no right here that
-//! it lacks over NATS.
+//! it lacks over NATS, except that operators change packages with the packager's credentials of a gateway that has them.
 //!
 //! A change by cookie must name its origin, and so comes from a page of this gateway; a program sends a token.
 

@@ -9,14 +9,16 @@
 //! The role packager needs no rights to the API of streams: a message that rolls up its subject removes the chunks before it.
 
 use muster_bus::{Bus, Outgoing, PublishError, PublishErrorKind, ReadError};
+use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::headers::ROLLUP;
 use muster_contract::limits::{
     PACKAGE_BYTES_MAX, PACKAGE_CHUNK_BYTES, PACKAGES_BYTES_KEPT, PACKAGES_BYTES_MAX, PACKAGES_MAX,
     SIGNATURE_BYTES_MAX,
 };
-use muster_contract::packages::{ObjectName, ObjectRecord, SLOTS, STREAM, SignatureFormat, chunk_subject};
-use muster_contract::{OnBehalfOf, Timestamp};
+use muster_contract::packages::{
+    ObjectName, ObjectRecord, PackageWriter, SLOTS, STREAM, SignatureFormat, chunk_subject,
+};
 use serde::Serialize;
 
 use super::list;
@@ -27,14 +29,6 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Why a package is not put or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
-    /// The content is no package.
-    #[error("{name} cannot be put: {rule}")]
-    Content {
-        /// The package.
-        name: ObjectName,
-        /// The rule that it breaks.
-        rule: String,
-    },
     /// The bucket is full.
     #[error(
         "{name} cannot be put: {rule}; `muster package remove NAME` makes room, also of what a put that was killed has left"
@@ -82,11 +76,31 @@ pub struct PackagePut {
     pub changed: bool,
 }
 
-/// Checks that content can be a package, or by its name the signature of one.
-///
-/// # Errors
-/// The rule that it breaks.
-pub fn check_content(name: &ObjectName, content: &[u8]) -> Result<(), String> {
+/// Content that can be a package, or by its name the signature of one.
+#[derive(Debug)]
+pub struct PackageContent {
+    name: ObjectName,
+    bytes: Vec<u8>,
+    digest: Digest,
+}
+
+impl PackageContent {
+    /// Checks content and computes its digest, which takes a moment where it is long.
+    ///
+    /// # Errors
+    /// The rule that the content breaks.
+    pub fn new(name: ObjectName, bytes: Vec<u8>) -> Result<Self, String> {
+        check(&name, &bytes)?;
+        Ok(Self { name, digest: Digest::of_bytes(&bytes), bytes })
+    }
+
+    /// Its bytes.
+    pub const fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}
+
+fn check(name: &ObjectName, content: &[u8]) -> Result<(), String> {
     let bytes = content.len() as u64;
     if SignatureFormat::ALL.iter().any(|format| name.as_str().ends_with(format.ending())) {
         return if (1..=SIGNATURE_BYTES_MAX).contains(&bytes) {
@@ -134,29 +148,29 @@ impl PackageBucket {
         Self { bus }
     }
 
-    /// Puts content under a name; `writer` is the person for whom a gateway does it. `note` gets the bytes that are stored so far.
+    /// Puts content under its name; `writer` is the person for whom a gateway does it. `note` gets the bytes that are stored so far.
     ///
     /// # Errors
-    /// The content is no package, the bucket is full, or the hub refuses or does not answer.
+    /// The bucket is full, or the hub refuses or does not answer.
     pub async fn put(
         &self,
-        name: &ObjectName,
-        content: &[u8],
-        writer: Option<&OnBehalfOf>,
+        content: &PackageContent,
+        writer: Option<&PackageWriter>,
         now: Timestamp,
         note: impl FnMut(u64),
     ) -> Result<PackagePut, PackageError> {
-        check_content(name, content).map_err(|rule| PackageError::Content { name: name.clone(), rule })?;
-        let digest = Digest::of_bytes(content);
-        let bytes = content.len() as u64;
+        let PackageContent { name, digest, .. } = content;
+        let size = content.size();
         let current = self.find(name).await?;
-        let is_there = current.record.as_ref().is_some_and(|record| record.digest() == Some(digest));
-        if !is_there {
-            self.check_room(name, bytes, current.record.is_some()).await?;
-            self.store_content(name, content, &digest, current, (writer, now.to_string()), note).await?;
+        let is_there = current.record.as_ref().is_some_and(|record| record.digest() == Some(*digest));
+        if is_there {
+            self.clear_unnamed(name, current).await?;
+        } else {
+            self.check_room(name, size, current.record.is_some()).await?;
+            self.store_content(content, current, (writer, now.to_string()), note).await?;
         }
         let (address, name) = (name.address(), name.to_string());
-        Ok(PackagePut { name, address, digest, bytes, changed: !is_there })
+        Ok(PackagePut { name, address, digest: *digest, bytes: size, changed: !is_there })
     }
 
     async fn find(&self, name: &ObjectName) -> Result<Current, PackageError> {
@@ -189,18 +203,15 @@ impl PackageBucket {
 
     async fn store_content(
         &self,
-        name: &ObjectName,
-        content: &[u8],
-        digest: &Digest,
+        PackageContent { name, bytes, digest }: &PackageContent,
         current: Current,
-        (writer, now): (Option<&OnBehalfOf>, String),
+        (writer, now): (Option<&PackageWriter>, String),
         mut note: impl FnMut(u64),
     ) -> Result<(), PackageError> {
         let used = current.record.as_ref().map(|record| record.nuid.clone());
         let is_free = |slot: &u8| used.as_ref() != Some(&name.chunks_id(*slot));
         let slot = (0..SLOTS).find(is_free).unwrap_or_default();
-        let nothing = || ObjectRecord::new(name, slot, digest, 0, 0, now.clone()).removed(now.clone());
-        let claim = current.record.unwrap_or_else(nothing);
+        let claim = current.record.unwrap_or_else(|| nothing(name, now.clone()));
         let claimed = self.store(name, &name.record_subject(), json(&claim), Some(current.seq), true).await?;
         let before = match &used {
             Some(id) => self.content_of(id).await?,
@@ -209,7 +220,7 @@ impl PackageBucket {
         let subject = chunk_subject(&name.chunks_id(slot));
         let mut last = self.last_of(&subject).await?;
         let (mut sent, mut chunks) = (0, 0);
-        for chunk in content.chunks(PACKAGE_CHUNK_BYTES) {
+        for chunk in bytes.chunks(PACKAGE_CHUNK_BYTES) {
             // The first one removes what an attempt before has left.
             last = self.store(name, &subject, chunk.to_vec(), Some(last), chunks == 0).await?;
             (sent, chunks) = (sent + chunk.len() as u64, chunks + 1);
@@ -223,6 +234,24 @@ impl PackageBucket {
         }
     }
 
+    /// Removes the chunks that a put has left which was killed, if there are any.
+    async fn clear_unnamed(&self, name: &ObjectName, current: Current) -> Result<(), PackageError> {
+        let Current { seq, record: Some(record) } = current else { return Ok(()) };
+        let mut left = Vec::new();
+        for id in (0..SLOTS).map(|slot| name.chunks_id(slot)).filter(|id| *id != record.nuid) {
+            left.extend(self.content_of(&id).await?);
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        // A claim: another put that still writes these chunks then ends without its record.
+        self.store(name, &name.record_subject(), json(&record), Some(seq), true).await?;
+        for content in left {
+            self.clear(name, content).await?;
+        }
+        Ok(())
+    }
+
     /// Removes an object and everything that attempts to put it have left; false if there was none.
     ///
     /// # Errors
@@ -230,7 +259,7 @@ impl PackageBucket {
     pub async fn remove(
         &self,
         name: &ObjectName,
-        writer: Option<&OnBehalfOf>,
+        writer: Option<&PackageWriter>,
         now: Timestamp,
     ) -> Result<bool, PackageError> {
         let Current { seq, record } = self.find(name).await?;
@@ -243,16 +272,13 @@ impl PackageBucket {
         for id in ids {
             contents.extend(self.content_of(&id).await?);
         }
-        if let Some(record) = record {
-            self.store(
-                name,
-                &name.record_subject(),
-                json(&record.removed(now.to_string()).written_by(writer)),
-                Some(seq),
-                true,
-            )
-            .await?;
+        if !was_there && contents.is_empty() {
+            return Ok(false);
         }
+        // Without this, a put that is writing these chunks would end with a record of chunks that are gone.
+        let now = now.to_string();
+        let record = record.unwrap_or_else(|| nothing(name, now.clone())).removed(now).written_by(writer);
+        self.store(name, &name.record_subject(), json(&record), Some(seq), true).await?;
         for content in contents {
             self.clear(name, content).await?;
         }
@@ -308,6 +334,11 @@ impl PackageBucket {
     }
 }
 
+/// The record of a name without an object.
+fn nothing(name: &ObjectName, now: String) -> ObjectRecord {
+    ObjectRecord::new(name, 0, &Digest::of_bytes(&[]), 0, 0, now.clone()).removed(now)
+}
+
 fn json(record: &ObjectRecord) -> Vec<u8> {
     // Cannot fail: an object of texts and numbers.
     serde_json::to_vec(record).unwrap_or_default()
@@ -319,7 +350,7 @@ mod tests {
 
     #[test]
     fn content_that_devices_would_refuse_is_refused_by_rule() {
-        let rule = |name: &str, content: &[u8]| check_content(&name.parse().unwrap(), content).err();
+        let rule = |name: &str, content: &[u8]| check(&name.parse().unwrap(), content).err();
         assert_eq!(rule("web.tar.gz", &[0x1f, 0x8b, 8]), None);
         assert_eq!(rule("web.tar.gz.sig", b"MEUC"), None);
         for (name, content, words) in [

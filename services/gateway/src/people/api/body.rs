@@ -48,8 +48,8 @@ pub(super) async fn read_bytes(body: Body, most: usize) -> Result<Bytes, Problem
     timeout(BODY_TIMEOUT, read).await.map_err(too_slow)?.map_err(|_| too_long(most))
 }
 
-/// Reads a body whole that is longer than those of other changes; the caller bounds how many are read at once. Of a body with a
-/// `Content-Length` it keeps one copy in memory, and no room for twice as much.
+/// Reads a body whole that is longer than those of other changes; the caller bounds how many are read at once. A body with a
+/// `Content-Length` takes no more memory than its length. No part may take longer than [`BODY_TIMEOUT`], all no longer than `longest`.
 ///
 /// # Errors
 /// It is too long or too slow.
@@ -61,7 +61,7 @@ pub(super) async fn read_long(body: Body, most: usize, longest: Duration) -> Res
     let read = async {
         let mut content = Vec::with_capacity(announced);
         let mut parts = body.into_data_stream();
-        while let Some(part) = parts.next().await {
+        while let Some(part) = timeout(BODY_TIMEOUT, parts.next()).await.map_err(too_slow)? {
             let part = part.map_err(|error| Problem::field("body", format!("ends early: {error}")))?;
             if part.len() > most - content.len() {
                 return Err(too_long(most));
@@ -184,6 +184,26 @@ mod tests {
         assert_eq!(read("text/plain", "wave=all").await, Err(415));
         let large = format!("wave={}", "a".repeat(1024 * 1024));
         assert_eq!(read(form, &large).await, Err(413));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_body_is_bounded_as_a_whole_and_between_its_parts() {
+        let parts = |pause: u64| {
+            Body::from_stream(unfold(0, move |nth| async move {
+                sleep(Duration::from_secs(pause)).await;
+                (nth < 10).then(|| (Ok::<_, Infallible>(vec![b'a'; 10]), nth + 1))
+            }))
+        };
+        let read = async |pause, most, longest| {
+            let read = read_long(parts(pause), most, Duration::from_secs(longest)).await;
+            read.map(|content| content.len()).map_err(|problem| problem.status)
+        };
+        assert_eq!(read(1, 100, 60).await, Ok(100));
+        assert_eq!(read(1, 99, 60).await, Err(413), "without a Content-Length");
+        assert_eq!(read(1, 100, 5).await, Err(408));
+        assert_eq!(read(BODY_TIMEOUT.as_secs() + 1, 100, 600).await, Err(408));
+        let announced = read_long(Body::from(vec![b'a'; 100]), 99, BODY_TIMEOUT).await;
+        assert_eq!(announced.map_err(|problem| problem.status), Err(413));
     }
 
     #[tokio::test(start_paused = true)]

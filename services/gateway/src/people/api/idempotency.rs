@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, ETAG, IF_MATCH};
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_MATCH, RETRY_AFTER};
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -40,7 +40,7 @@ pub(crate) struct RequestName(pub Digest);
 /// Makes a change of the API once for each key.
 pub(crate) async fn once(State(people): State<People>, request: Request, next: Next) -> Response {
     let rest = request.uri().path().strip_prefix(PREFIX).filter(|rest| rest.starts_with('/'));
-    // The content of a package is too long to read here, and its put can be repeated without a key.
+    // The content of a package is too long to read here, and its put needs no key.
     let is_package =
         request.method() == Method::PUT && rest.is_some_and(|rest| rest.starts_with("/packages/"));
     if request.method().is_safe() || rest.is_none() || is_package {
@@ -129,7 +129,8 @@ async fn read(request: Request) -> Result<(Request, Digest), Problem> {
 async fn kept(response: Response) -> (Response, Option<Kept>) {
     let status = response.status();
     // A refusal is final, an answer that may pass is not; what cannot be understood costs nothing to judge again.
-    let is_kept = !status.is_server_error() && !matches!(status.as_u16(), 400 | 408 | 413 | 415 | 429);
+    let may_pass = status.is_server_error() || response.headers().contains_key(RETRY_AFTER);
+    let is_kept = !may_pass && !matches!(status.as_u16(), 400 | 408 | 413 | 415 | 429);
     let (parts, body) = response.into_parts();
     let Ok(body) = to_bytes(body, usize::MAX).await else {
         let problem =

@@ -156,8 +156,11 @@ fn add_webhooks(paths: &mut Map<String, Value>, generator: &mut SchemaGenerator)
 
 /// Storing and removing packages.
 fn add_packages(paths: &mut Map<String, Value>) {
-    let answers = |good: &[&str]| {
-        let mut responses = responses("application/json", &json!({ "type": "object" }));
+    let text = || json!({ "type": "string" });
+    let answers = |good: &[&str], properties: Value| {
+        let required: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
+        let schema = json!({ "type": "object", "properties": properties, "required": required });
+        let mut responses = responses("application/json", &schema);
         let answer = responses["200"].clone();
         good.iter().for_each(|status| responses[*status] = answer.clone());
         responses["412"] = refused("412");
@@ -167,7 +170,7 @@ fn add_packages(paths: &mut Map<String, Value>) {
         "summary": "`muster package remove`",
         "operationId": operation("delete", PACKAGE),
         "parameters": path_params(PACKAGE),
-        "responses": answers(&["200"]),
+        "responses": answers(&["200"], json!({ "removed": text() })),
     });
     push(&mut remove["parameters"], header("Idempotency-Key", IDEMPOTENCY));
     remove["responses"]["422"] = refused("422");
@@ -178,7 +181,11 @@ fn add_packages(paths: &mut Map<String, Value>) {
         "requestBody": { "required": true, "content": {
             PACKAGE_TYPE: { "schema": { "type": "string", "format": "binary" } },
         }},
-        "responses": answers(&["200", "201"]),
+        "responses": answers(
+            &["200", "201"],
+            json!({ "name": text(), "address": text(), "digest": text(),
+                "bytes": { "type": "integer", "minimum": 0 }, "changed": { "type": "boolean" } }),
+        ),
     });
     paths.insert(format!("{PREFIX}{PACKAGE}"), json!({ "put": put, "delete": remove }));
 }
