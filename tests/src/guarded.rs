@@ -10,6 +10,7 @@ use muster_bus::{Bus, BusConfig, MIRRORED, MirrorMemory, MirrorSettings, MirrorS
 use muster_contract::{DeviceKey, SiteId};
 use muster_identity::Role;
 use tempfile::TempDir;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::lower_connections;
@@ -215,7 +216,7 @@ impl Guarded {
         let keeper = Bus::connect(self.config(Role::Keeper), &stop).await.unwrap();
         for stream in MIRRORED {
             let (settings, memory) = (MirrorSettings::default(), MirrorMemory::default());
-            let look = async || keeper.keep_mirror(stream, &settings, memory).await;
+            let look = async || keeper.keep_mirror(stream, &settings, memory, Instant::now()).await;
             let is_whole = |look: &Result<(MirrorState, _), _>| {
                 matches!(look, Ok((MirrorState::Kept { lag: 0, .. }, _)))
             };

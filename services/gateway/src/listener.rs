@@ -184,7 +184,7 @@ impl Connections {
     /// Closes a connection if as many are open as may be: the oldest of the address that has most.
     fn evict(&mut self, max: usize) {
         while self.open.try_join_next().is_some() {}
-        // A handle keeps a few hundred bytes of its connection. To look at all each time that half have ended costs each
+        // A handle keeps memory of its connection. To look at all each time that half have ended costs each
         // connection two looks.
         if self.oldest_first.len() >= max.min(2 * self.open.len() + LISTED_MIN) {
             self.oldest_first.retain(|(_, connection)| !connection.is_finished());

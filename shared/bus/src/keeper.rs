@@ -13,6 +13,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::bus::Bus;
@@ -148,13 +149,13 @@ impl Keeper {
     /// Checks one mirror; true if it exists.
     async fn check(&mut self, bus: &Bus, at: usize) -> bool {
         let MirrorEntry { stream, memory, .. } = self.mirrors[at];
-        match bus.keep_mirror(stream, &self.settings, memory).await {
+        match bus.keep_mirror(stream, &self.settings, memory, Instant::now()).await {
             Ok((state, memory)) => {
                 self.mirrors[at].memory = memory;
                 self.report(stream, &state);
                 if let MirrorState::Kept { last_seq, lag, consumers } = state {
                     if self.mirrors[at].progress.is_stalled(last_seq, lag) {
-                        tracing::warn!(stream, lag, "mirror makes no progress; the server keeps trying");
+                        tracing::warn!(stream, lag, "mirror makes no progress; it is replaced if that lasts");
                     }
                     if consumers > 0 {
                         self.remove_consumers(bus, stream).await;

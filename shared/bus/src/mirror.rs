@@ -25,10 +25,21 @@ pub const MIRRORED: [&str; 2] = [muster_contract::subjects::stream::LEDGER, VIEW
 /// Time for which a mirror must hold more than its origin before it is replaced: a replica that was just elected leader
 /// may still have to catch up.
 const CONFIRM_AFTER: Duration = Duration::from_millis(1_500);
+/// Time without a new message, while its origin has more, after which a mirror is replaced. The server itself tries again after
+/// 150 s at most (back-off of 2 min, wait for an answer of 30 s).
+pub const STUCK_MAX: Duration = Duration::from_secs(180);
+/// The same for [`MOVE_TIME`] after its servers have changed. If the server with the new tag holds it already, its consumer may end
+/// in the election of its new Raft group, and nats-server (2.15.1) then never tries again; otherwise it notices a silent consumer
+/// within 20 s.
+const STUCK_BY_A_MOVE_MAX: Duration = Duration::from_secs(40);
+/// Time for which the change of its servers may be why a mirror receives nothing.
+const MOVE_TIME: Duration = Duration::from_secs(300);
 /// How long the server keeps an unused consumer of a mirror.
 const INACTIVE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// JetStream's code for a missing stream.
 const STREAM_NOT_FOUND: u64 = 10059;
+/// Why a stuck mirror is replaced.
+const STUCK: &str = "it received nothing for minutes while its origin had more";
 /// The metadata field with the creation time of a mirror's origin.
 const ORIGIN_CREATED: &str = "muster.origin_created";
 
@@ -77,13 +88,34 @@ pub struct MirrorMemory {
     existed: bool,
     /// Since when every check found that it holds more than its origin.
     ahead_since: Option<Instant>,
+    /// The last sequence that it holds while its origin has more, and since when every check found it.
+    stuck: Option<(u64, Instant)>,
+    /// The last sequence of its origin when it was replaced because it was stuck: it may lack a message that its origin no longer has
+    /// either, so it is replaced again only after a newer one.
+    replaced_at: u64,
+    /// When its settings were changed.
+    updated_at: Option<Instant>,
 }
 
 impl MirrorMemory {
     /// The memory after a failed check: the checks before and after it do not confirm each other.
     #[must_use]
     pub const fn after_failure(self) -> Self {
-        Self { ahead_since: None, ..self }
+        Self { ahead_since: None, stuck: None, ..self }
+    }
+
+    /// The memory after a check that found these positions.
+    fn after(self, last_seq: u64, origin_seq: u64, now: Instant) -> Self {
+        let is_same = |(seq, _): &(u64, Instant)| *seq == last_seq;
+        let stuck = (origin_seq > last_seq).then(|| self.stuck.filter(is_same).unwrap_or((last_seq, now)));
+        Self { existed: true, ahead_since: None, stuck, ..self }
+    }
+
+    fn is_stuck(&self, origin_seq: u64, now: Instant) -> bool {
+        let has_moved = self.updated_at.is_some_and(|at| now - at < MOVE_TIME);
+        let longest = if has_moved { STUCK_BY_A_MOVE_MAX } else { STUCK_MAX };
+        let is_long = self.stuck.is_some_and(|(_, since)| now - since >= longest);
+        is_long && origin_seq > self.replaced_at
     }
 }
 
@@ -114,7 +146,7 @@ struct MirrorPosition {
 
 impl Bus {
     /// Compares a mirror with its origin, and creates, replaces or changes it if necessary; also returns the memory for the
-    /// next check.
+    /// next check. `now` is the time of this check.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
@@ -123,6 +155,7 @@ impl Bus {
         name: &str,
         settings: &MirrorSettings,
         memory: MirrorMemory,
+        now: Instant,
     ) -> Result<(MirrorState, MirrorMemory), ApiError> {
         let info = format!("STREAM.INFO.{name}");
         // The mirror first: an origin that is read later holds at least as much, unless it is another one.
@@ -131,32 +164,34 @@ impl Bus {
             return Ok((MirrorState::NoOrigin, memory.after_failure()));
         };
         let wanted = self::mirror(name, &origin, settings);
-        let is_there = MirrorMemory { existed: true, ahead_since: None };
+        let is_there = MirrorMemory { existed: true, ..memory.after_failure() };
         let Some(mirror) = mirror else {
             self.create_mirror(&wanted).await?;
             let is_first = !memory.existed;
             let state = if is_first { MirrorState::Created } else { MirrorState::Replaced("it was deleted") };
             return Ok((state, is_there));
         };
-        let now = Instant::now();
         let (last_seq, origin_seq) = (mirror.state.last_seq, origin.state.last_seq);
-        match decide(&origin, &mirror, &wanted, memory, now) {
+        let ahead_since = memory.ahead_since;
+        let memory = memory.after(last_seq, origin_seq, now);
+        match decide(&origin, &mirror, &wanted, MirrorMemory { ahead_since, ..memory }, now) {
             MirrorAction::Replace(why) => {
                 let _: Value = self.wire.api(&format!("STREAM.DELETE.{name}"), &json!({})).await?;
                 self.create_mirror(&wanted).await?;
-                Ok((MirrorState::Replaced(why), is_there))
+                let replaced_at = if why == STUCK { origin_seq } else { memory.replaced_at };
+                Ok((MirrorState::Replaced(why), MirrorMemory { replaced_at, ..is_there }))
             }
             MirrorAction::Confirm => {
-                let ahead_since = memory.ahead_since.or(Some(now));
-                Ok((MirrorState::Ahead { last_seq, origin_seq }, MirrorMemory { ahead_since, ..is_there }))
+                let ahead_since = ahead_since.or(Some(now));
+                Ok((MirrorState::Ahead { last_seq, origin_seq }, MirrorMemory { ahead_since, ..memory }))
             }
             MirrorAction::Update => {
                 let _: Value = self.wire.api(&format!("STREAM.UPDATE.{name}"), &wanted).await?;
-                Ok((MirrorState::Updated, is_there))
+                Ok((MirrorState::Updated, MirrorMemory { updated_at: Some(now), ..is_there }))
             }
             MirrorAction::Keep => {
                 let (lag, consumers) = (origin_seq.saturating_sub(last_seq), mirror.state.consumer_count);
-                Ok((MirrorState::Kept { last_seq, lag, consumers }, is_there))
+                Ok((MirrorState::Kept { last_seq, lag, consumers }, memory))
             }
         }
     }
@@ -208,7 +243,14 @@ fn decide(
             MirrorAction::Update
         };
     }
-    if placed(&mirror.config) == placed(&wanted) { MirrorAction::Keep } else { MirrorAction::Update }
+    if placed(&mirror.config) != placed(&wanted) {
+        return MirrorAction::Update;
+    }
+    if memory.is_stuck(origin.state.last_seq, now) {
+        MirrorAction::Replace(STUCK)
+    } else {
+        MirrorAction::Keep
+    }
 }
 
 /// The settings that say where a mirror is stored.
@@ -288,13 +330,37 @@ mod tests {
     fn a_mirror_ahead_is_replaced_once_a_later_check_confirms_it() {
         let (since, mirror) = (Instant::now(), made(10));
         let look = |memory, after| decide(&origin("one", 9), &mirror, &wanted(), memory, since + after);
-        let suspected = MirrorMemory { existed: true, ahead_since: Some(since) };
+        let suspected = MirrorMemory { existed: true, ahead_since: Some(since), ..MirrorMemory::default() };
         assert_eq!(look(MirrorMemory::default(), CONFIRM_AFTER), MirrorAction::Confirm);
         assert_eq!(look(suspected, CONFIRM_AFTER / 2), MirrorAction::Confirm);
         assert!(matches!(look(suspected, CONFIRM_AFTER), MirrorAction::Replace(_)));
         assert_eq!(look(suspected.after_failure(), CONFIRM_AFTER), MirrorAction::Confirm);
         let caught_up = decide(&origin("one", 10), &mirror, &wanted(), suspected, since + CONFIRM_AFTER);
         assert_eq!(caught_up, MirrorAction::Keep, "the new leader caught up");
+    }
+
+    #[test]
+    fn a_mirror_that_receives_nothing_is_replaced_once_a_position() {
+        let (mirror, start) = (made(10), Instant::now());
+        let look = |memory: MirrorMemory, last_seq, origin_seq, after| {
+            let now = start + after;
+            let memory = memory.after(last_seq, origin_seq, now);
+            let mirror =
+                MirrorInfo { state: MirrorPosition { last_seq, ..made(last_seq).state }, ..made(last_seq) };
+            (decide(&origin("one", origin_seq), &mirror, &wanted(), memory, now), memory)
+        };
+        let (action, memory) = look(MirrorMemory::default(), mirror.state.last_seq, 12, Duration::ZERO);
+        assert_eq!(action, MirrorAction::Keep);
+        assert_eq!(look(memory, 10, 15, STUCK_MAX / 2).0, MirrorAction::Keep);
+        assert_eq!(look(memory, 10, 15, STUCK_MAX).0, MirrorAction::Replace(STUCK));
+        assert_eq!(look(memory.after_failure(), 10, 15, STUCK_MAX).0, MirrorAction::Keep, "not confirmed");
+        assert_eq!(look(memory, 11, 15, STUCK_MAX).0, MirrorAction::Keep, "it makes progress");
+        assert_eq!(look(memory, 10, 10, STUCK_MAX).0, MirrorAction::Keep, "it lacks nothing");
+        let moved = MirrorMemory { updated_at: Some(start), ..memory };
+        assert_eq!(look(moved, 10, 15, STUCK_BY_A_MOVE_MAX).0, MirrorAction::Replace(STUCK));
+        let replaced = MirrorMemory { replaced_at: 15, ..memory };
+        assert_eq!(look(replaced, 10, 15, STUCK_MAX).0, MirrorAction::Keep, "the message may be gone");
+        assert_eq!(look(replaced, 10, 16, STUCK_MAX).0, MirrorAction::Replace(STUCK));
     }
 
     #[test]

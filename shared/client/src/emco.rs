@@ -4,9 +4,9 @@
 //! A state that EMCO does not know becomes the more careful one: an unknown state is NotReady, and a component that is being
 //! removed is Applied until it is gone. Statuses, messages and times of the last change are added to apps, clusters and
 //! resources, which have none at EMCO, as are the attempts of running retries (`retried` of roll-ups, `retry` of the others).
-//! Roll-ups and clusters also have `lastHeard`. [`states`] has the history of actions, [`notification`] the messages of EMCO's notification service.
+//! Roll-ups and clusters also have `lastHeard`. [`states`] has the history of actions, [`plan`] the status of a plan, [`notification`] the messages of EMCO's notification service.
 //! `manifestsLeftOut` counts the targets whose manifest is left out of the answer. Names of projects, composite apps and
-//! profiles are left out: Muster has none.
+//! profiles are left out: only plans may have them ([`plan`]).
 //!
 //! Every function takes an answer with both axes, because EMCO shows `deployedStatus` whichever axis is asked for, and leaves
 //! out the rest of the other axis.
@@ -14,6 +14,7 @@
 pub mod deprecated;
 mod detail;
 pub mod notification;
+pub mod plan;
 pub mod states;
 
 use std::collections::BTreeMap;

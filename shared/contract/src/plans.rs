@@ -32,8 +32,9 @@ pub use self::operation::{
     ManualCompletion, Operation, OperationApproval, OperationState, OperationStep, OperationType,
 };
 pub use self::plan::{
-    ApplicationPort, ApplicationVolume, CapabilityMatcher, Comparator, ComparatorError, Coordinates,
-    Dependency, Plan, PlanApplication, PlanMigration, PlanRevision, PlanSpec, PlanState, RevisionState,
+    ApplicationPort, ApplicationVolume, CapabilityMatcher, Comparator, ComparatorError, CompositeApp,
+    Coordinates, Dependency, Plan, PlanApplication, PlanMigration, PlanRevision, PlanSpec, PlanState,
+    RevisionState, check_emco_name,
 };
 pub use self::queries::{
     InstancesQuery, InventoryKind, InventoryQuery, OperationsQuery, PlanQuery, PlansChangesQuery, PlansQuery,

@@ -36,8 +36,8 @@ mod summary;
 mod usage;
 mod verdicts;
 
-pub use self::content::{ContentError, content, margo_document, order, plan_of};
-pub use self::decide::{Decision, PlansRequest};
+pub use self::content::{ContentError, application_id, content, margo_document, order, plan_of};
+pub use self::decide::{Decision, PlansRequest, REVISION_STOPPED};
 pub use self::document::PlansDocument;
 pub use self::effects::Effect;
 pub use self::evidence::{PlacementEvidence, PlansEvidence};

@@ -5,8 +5,8 @@
 //! gateway's write buffer fills, until the gateway ends the connection.
 //!
 //! Memory is measured in waves, one after the other, with one client beside them that reads. The gateway's allocator keeps what it
-//! gets back, and with gaps, so a wave after the second shows whether buffers of ended clients are lost. The kernel's buffers are
-//! counted apart, those of every other socket of the machine among them. It measures no TLS and no client that reads a little.
+//! gets back, and with gaps, which the first waves fill; so the last waves show whether anything of ended clients is lost. The
+//! kernel's buffers are counted apart, those of every other socket of the machine among them. It measures no TLS and no client that reads a little.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,10 +36,9 @@ const FULL_FRAMES: usize = 3;
 /// Frames of the reading client after the last slow client was ended.
 const REST_FRAMES: usize = 5;
 /// Waves, one after the other.
-const WAVES: usize = 3;
-/// The most that the third wave may have above the second, in KiB of each client: a lost write buffer is several times as much. An
-/// ended connection leaves a few hundred bytes in the listener's list, which drops them at its bound of connections.
-const LATER_WAVE_KIB: f64 = 2.0;
+const WAVES: usize = 6;
+/// The most that the last wave may have above the one before it, in KiB of each client: a lost write buffer is sixteen times as much.
+const LATER_WAVE_KIB: f64 = 1.0;
 /// The longest that a wave may take.
 const WAVE_MAX: Duration = Duration::from_secs(180);
 /// The gateway's bound of a write buffer, in KiB: it holds less than this and one frame.
@@ -178,7 +177,7 @@ impl Cost {
         };
         let bound = self.opened_kib + WRITE_BUFFER_KIB + self.frame_kib;
         let [earlier, later] = self.full_kib;
-        let [_, second, third] = self.most_kib;
+        let before = self.most_kib[WAVES - 2];
         vec![
             format!("| slow clients | {} | |", self.clients),
             format!("| a frame of theirs, KiB | {:.1} | |", self.frame_kib),
@@ -188,10 +187,10 @@ impl Cost {
             ),
             format!("| memory of each, when the first is ended, KiB | {later:.1} | {bound:.1} |"),
             format!("| memory of each after the last is ended, KiB | {:.1} | |", self.left_kib),
-            format!("| memory of each in a second wave, the most, KiB | {second:.1} | |"),
             format!(
-                "| memory of each in a third wave, the most, KiB | {third:.1} | {:.1} |",
-                second + LATER_WAVE_KIB
+                "| memory of each in {WAVES} waves, the most, KiB | {} | last: {:.1} |",
+                self.most_kib.map(|most| format!("{most:.1}")).join(", "),
+                before + LATER_WAVE_KIB
             ),
             format!("| TCP buffers in the kernel of each, KiB | {:.1} | |", self.kernel_kib),
             format!("| first slow client ended after, s | {} | |", end(self.first_end)),

@@ -21,7 +21,7 @@ const CLOUD: &str = "/v2/projects/plant/logical-clouds/plant7/status";
 const COMMIT_CHARS: usize = 40;
 
 /// An answer of 200 once a condition holds: reports may still be on their way.
-async fn answered(
+pub(crate) async fn answered(
     system: &super::System,
     addr: SocketAddr,
     path: &str,
@@ -119,13 +119,13 @@ fn is_commit(text: &str) -> bool {
     text.len() == COMMIT_CHARS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn golden(name: &str, answer: Value) {
+pub(crate) fn golden(name: &str, answer: Value) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/emco/{name}.json"));
     let text = serde_json::to_string_pretty(&masked(answer)).unwrap() + "\n";
     let difference = golden::difference(&file, &text, "UPDATE_GOLDEN");
     assert_eq!(
         difference, None,
-        "`UPDATE_GOLDEN=1 cargo nextest run -p muster-tests --test gateway q03` rewrites it"
+        "`UPDATE_GOLDEN=1 cargo nextest run -p muster-tests --test gateway emco` rewrites it"
     );
 }
 

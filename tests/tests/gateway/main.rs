@@ -6,6 +6,7 @@ mod attempts;
 mod browser;
 mod client;
 mod emco;
+mod emco_plans;
 mod events;
 mod grpc;
 mod grpc_attempts;

@@ -1,14 +1,18 @@
 //! The mirrors that people read, in a cluster with accounts: they move to the servers with a tag while everything runs, so
 //! that readers cost the hub's own servers nothing but one delivery of each message.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::process::Command;
 
-use muster_bus::{Bus, BusConfig, MIRRORED, MirrorMemory, MirrorSettings, MirrorState, Outgoing, Start};
+use muster_bus::{
+    ApiError, Bus, BusConfig, MIRRORED, MirrorMemory, MirrorSettings, MirrorState, Outgoing, STUCK_MAX, Start,
+};
 use muster_identity::Role;
 use muster_tests::cluster::{Cluster, ELECTION_DEADLINE, SERVERS, leader};
 use muster_tests::system::program;
 use muster_tests::wait::{soon, within};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Facts written before the mirrors move, and as many after.
@@ -48,10 +52,19 @@ pub(crate) async fn write(ingest: &Bus) {
     }
 }
 
+/// One check that knows of none before it.
+async fn keep_one(
+    keeper: &Bus,
+    stream: &str,
+    settings: &MirrorSettings,
+) -> Result<(MirrorState, MirrorMemory), ApiError> {
+    keeper.keep_mirror(stream, settings, MirrorMemory::default(), Instant::now()).await
+}
+
 /// Keeps the mirrors until they hold what their origins hold.
 async fn keep(keeper: &Bus, settings: &MirrorSettings) {
     for stream in MIRRORED {
-        let look = async || keeper.keep_mirror(stream, settings, MirrorMemory::default()).await;
+        let look = async || keep_one(keeper, stream, settings).await;
         let is_whole =
             |look: &Result<(MirrorState, _), _>| matches!(look, Ok((MirrorState::Kept { lag: 0, .. }, _)));
         within(ELECTION_DEADLINE, "a whole mirror", look, is_whole).await.unwrap();
@@ -84,4 +97,60 @@ async fn mirrors_move_to_the_servers_with_a_tag_while_everything_runs() {
     }
     let sequences: Vec<_> = read.iter().map(|fact| fact.stream_seq).collect();
     assert_eq!(sequences, (1..=2 * FACTS).collect::<Vec<_>>(), "the sequence numbers of LEDGER itself");
+}
+
+/// Facts that are written while a mirror moves.
+const BESIDE_A_MOVE: u64 = 3_000;
+
+/// A mirror whose tag changes to that of its own server gets a new Raft group there. A fact that comes before the group has a leader
+/// may end the mirror's consumer for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_that_dies_while_it_moves_is_replaced_and_becomes_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = start(dir.path());
+    let ingest = connect(&cluster, dir.path(), Role::Ingest).await;
+    within(ELECTION_DEADLINE, "the streams", async || ingest.converge().await, Result::is_ok).await.unwrap();
+    let keeper = connect(&cluster, dir.path(), Role::Keeper).await;
+    let (tagged, anywhere) =
+        (MirrorSettings { tag: Some(TAG.to_owned()), replicas: 1 }, MirrorSettings::default());
+    keep(&keeper, &tagged).await;
+    // Without a tag it stays where it is.
+    keep(&keeper, &anywhere).await;
+    let writing = tokio::spawn(async move {
+        for number in 0..BESIDE_A_MOVE {
+            let fact = Outgoing::new(format!("muster.status.plant7.press-{}.web", number % FACTS), "a fact");
+            ingest.publish(fact).await.unwrap();
+        }
+    });
+    let begins = async || keep_one(&keeper, "LEDGER", &anywhere).await;
+    let has_begun = |look: &Result<_, _>| matches!(look, Ok((MirrorState::Kept { last_seq: 1.., .. }, _)));
+    within(ELECTION_DEADLINE, "the first facts", begins, has_begun).await.unwrap();
+    let moved = async || keep_one(&keeper, "LEDGER", &tagged).await;
+    within(ELECTION_DEADLINE, "the new tag", moved, |look| matches!(look, Ok((MirrorState::Updated, _))))
+        .await
+        .unwrap();
+    writing.await.unwrap();
+
+    // By the clock of the checks, each is seconds after the one before.
+    let checks = Cell::new((MirrorMemory::default(), Instant::now()));
+    let look = async || {
+        let (memory, before) = checks.get();
+        let now = before + STUCK_MAX / 60;
+        let look = keeper.keep_mirror("LEDGER", &tagged, memory, now).await;
+        checks.set((look.as_ref().map_or(memory.after_failure(), |(_, next)| *next), now));
+        look.map(|(state, _)| state)
+    };
+    let is_whole = |look: &Result<MirrorState, _>| {
+        matches!(look, Ok(MirrorState::Kept { last_seq: BESIDE_A_MOVE.., lag: 0, .. }))
+    };
+    let whole = within(ELECTION_DEADLINE, "a whole mirror", look, is_whole).await.unwrap();
+    let MirrorState::Kept { last_seq: whole, .. } = whole else { panic!("{whole:?}") };
+    let subscriber = connect(&cluster, dir.path(), Role::Subscriber).await;
+    let mut ledger = soon("LEDGER", subscriber.replay("LEDGER", &[], Start::First)).await.unwrap();
+    let mut read = Vec::new();
+    while (read.len() as u64) < whole {
+        read.extend(soon("facts", ledger.next_batch(500)).await.unwrap());
+    }
+    let sequences: Vec<_> = read.iter().map(|fact| fact.stream_seq).collect();
+    assert_eq!(sequences, (1..=whole).collect::<Vec<_>>(), "the sequence numbers of LEDGER itself");
 }

@@ -39,6 +39,7 @@ Examples:
   muster status web --instance 3f2a91c   an older revision, as it stood when the next one took its place
   muster status web --list components    names only
   muster status web --format emco        the JSON that EMCO's status query gives
+  muster status my-plan --format emco    the same of a plan, with its history
   muster status web --format emco --type rsync
                                          with the key names it had before
   muster status web --device plant7/press-4 --format resourcegroup

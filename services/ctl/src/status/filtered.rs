@@ -1,11 +1,13 @@
 //! `muster status` with filters or in the format of another system.
 
+use muster_client::emco::plan::PlanGroup;
 use muster_client::emco::{self, Asked};
 use muster_client::resource_group::Spelling;
 use muster_client::resource_group::read::{BUDGET_DEFAULT, Extent, resource_group};
 use muster_client::status::gathered;
 use muster_contract::DeploymentId;
 use muster_contract::actions::ActionsAnswer;
+use muster_contract::history::Point;
 use muster_contract::query::Query;
 use muster_contract::status::StatusQuery;
 
@@ -16,6 +18,7 @@ use crate::names::ShownNames;
 use crate::render;
 use crate::session::Session;
 use muster_service::error::chain;
+use serde_json::Value;
 
 /// Status of what passes the filters, in the form that was asked for.
 ///
@@ -75,7 +78,14 @@ fn most(args: &StatusArgs) -> Option<usize> {
 /// In EMCO's shape, which needs both axes whichever is asked for.
 async fn show_emco(session: &mut Session<'_>, args: &StatusArgs) -> Result<(), CtlError> {
     let StatusQuery { output, status: axis, .. } = args.query();
-    let answer = gathered(&session.hub, StatusQuery { status: None, ..args.query() }, most(args)).await?;
+    let question = StatusQuery { status: None, ..args.query() };
+    let answer = match (gathered(&session.hub, question, most(args)).await, &args.deployment) {
+        (Err(error), Some(id)) if error.not_found().is_some() => {
+            let Some(shape) = plan_in_emco(session, id, args).await? else { return Err(error.into()) };
+            return session.show_own(&shape, |_, _| String::new());
+        }
+        (answer, _) => answer?,
+    };
     let of = args.subject();
     if args.deprecated_type.is_some() && matches!(of, emco::Subject::Site(_)) {
         let detail = "--type: EMCO has no older names for a site (a logical cloud); leave it out";
@@ -92,6 +102,29 @@ async fn show_emco(session: &mut Session<'_>, args: &StatusArgs) -> Result<(), C
         emco::deprecated::rename(&mut shape);
     }
     session.show_own(&shape, |_, _| String::new())
+}
+
+/// The status of a plan in EMCO's shape; none if there is no such plan, or a deployment has its name.
+async fn plan_in_emco(
+    session: &Session<'_>,
+    id: &DeploymentId,
+    args: &StatusArgs,
+) -> Result<Option<Value>, CtlError> {
+    let query = args.query();
+    if query.point != Point::default() {
+        return Ok(None);
+    }
+    let Some(plan) = PlanGroup::find(&session.hub, id.as_str()).await? else { return Ok(None) };
+    let asked = Asked { output: query.output, axis: query.status };
+    let status = plan.status(&session.hub, query, most(args)).await?;
+    let mut shape = match args.list {
+        Some(names) => plan.names(&status, names.into()),
+        None => plan.shape(&session.hub, &status, asked, |error| chain(error)).await,
+    };
+    if args.deprecated_type.is_some() {
+        emco::deprecated::rename(&mut shape);
+    }
+    Ok(Some(shape))
 }
 
 async fn show_group(

@@ -139,6 +139,7 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
             hooks: Vec::new(),
             approval_expires_after: APPROVAL_EXPIRES_AFTER,
             retries: None,
+            composite_app: None,
         };
         let request = PlanApplyRequest { spec, expected_version: None, request_id: None };
         let plan: Plan = self.0.create(&caller, "plan-apply", &request).await?;

@@ -1,8 +1,9 @@
-//! `/v2`: EMCO's status query, for clients of EMCO. A deployment intent group is a deployment, a cluster is a device of the site
-//! that is its provider, a logical cloud is a site with everything that runs there.
+//! `/v2`: EMCO's status query, for clients of EMCO. A deployment intent group is a deployment, or a plan ([`PlanGroup`]) where no
+//! deployment has its name; a cluster is a device of the site that is its provider, a logical cloud is a site with everything that
+//! runs there.
 //!
-//! Muster has no projects, composite apps and versions: an address may name any, and the answer repeats them. An unknown deployment,
-//! device, site, application or component is 404: EMCO answers 400 to names of its addresses, and with nothing to unknown values of
+//! A plan may name its composite app. Otherwise an address may name any project, composite app and version, and the answer repeats
+//! them. An unknown deployment, device, site, application or component is 404: EMCO answers 400 to names of its addresses, and with nothing to unknown values of
 //! filters. `…/status/watch` streams EMCO's notifications ([`WatchedStatus`]). EMCO's lifecycle requests are not served.
 
 mod left_out;
@@ -18,6 +19,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
 use muster_client::ask::{AskError, understood};
+use muster_client::emco::plan::PlanGroup;
 use muster_client::emco::{self, deprecated, states};
 use muster_client::revision::last_of;
 use muster_client::status::gathered;
@@ -70,8 +72,22 @@ async fn status(
     let request = StatusRequest::status(&anchor, query.as_deref().unwrap_or_default())?;
     // An answer of many targets takes many pages, so few are gathered at once.
     let _permit = people.gather()?;
-    let mut actions = match &anchor {
-        Anchor::Group { id, .. } => Some(actions(&people, id).await),
+    let shape = match (known_status(&people, &anchor, &request).await, &anchor) {
+        (Err(problem), Anchor::Group { id, .. }) if problem.status == StatusCode::NOT_FOUND.as_u16() => {
+            match PlanGroup::find(&people.hub, id.as_str()).await? {
+                Some(plan) => plan_status(&people, &anchor, &request, &plan).await?,
+                None => return Err(problem),
+            }
+        }
+        (answered, _) => answered?,
+    };
+    Ok(document(StatusCode::OK, &shape))
+}
+
+/// The status of a deployment, device or site.
+async fn known_status(people: &People, anchor: &Anchor, request: &StatusRequest) -> Result<Value, Problem> {
+    let mut actions = match anchor {
+        Anchor::Group { id, .. } => Some(actions(people, id).await),
         Anchor::Cluster(_) | Anchor::Cloud { .. } => None,
     };
     let mut question = request.query.clone();
@@ -86,8 +102,37 @@ async fn status(
     if let Anchor::Cloud { .. } = anchor {
         drop_cut_device(&mut answer);
     }
-    check_known(&people, &anchor, &answer).await?;
-    Ok(document(StatusCode::OK, &shape(&anchor, &request, &answer, actions)))
+    check_known(people, anchor, &answer).await?;
+    Ok(shape(anchor, request, &answer, actions))
+}
+
+/// The status of a plan that has the name of a group.
+async fn plan_status(
+    people: &People,
+    anchor: &Anchor,
+    request: &StatusRequest,
+    plan: &PlanGroup,
+) -> Result<Value, Problem> {
+    if request.instance.is_some() {
+        let rule = "names an older revision of a deployment; the past of a plan is in `muster plan history`";
+        return Err(Problem::field("instance", rule));
+    }
+    if let Some(names) = plan.composite_app() {
+        anchor.check_names(names)?;
+    }
+    let status = plan.status(&people.hub, request.query.clone(), Some(TARGETS_MAX)).await?;
+    let mut shape = match request.names {
+        Some(names) => plan.names(&status, names),
+        None => plan.shape(&people.hub, &status, request.asked(), |error| chain(error)).await,
+    };
+    anchor.insert(&mut shape);
+    if request.is_deprecated {
+        deprecated::rename(&mut shape);
+    }
+    if let Some(answer) = status.answer.as_ref().filter(|_| request.query.output != Output::Summary) {
+        add_left_out(&mut shape, answer, anchor.subject());
+    }
+    Ok(shape)
 }
 
 fn shape(
@@ -103,8 +148,7 @@ fn shape(
         add_left_out(&mut shape, answer, of);
         return shape;
     }
-    let shown = emco::Asked { output: request.query.output, axis: Some(request.axis) };
-    let mut shape = emco::status(answer, of, shown);
+    let mut shape = emco::status(answer, of, request.asked());
     anchor.insert(&mut shape);
     if let Some(actions) = actions {
         states::insert(&mut shape, actions.map_err(|error| chain(&error)));

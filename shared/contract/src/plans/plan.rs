@@ -1,6 +1,8 @@
 //! Plan: the applications of its instances, the requirements on a node, and its revisions.
 
+mod composite_app;
 mod dependency;
+mod migration;
 mod start_order;
 
 use std::borrow::Cow;
@@ -14,7 +16,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+pub use self::composite_app::{CompositeApp, check_emco_name};
 pub use self::dependency::Dependency;
+pub use self::migration::PlanMigration;
 use self::start_order::start_order;
 use super::change::PlansChange;
 use super::checks::{check_length, check_text};
@@ -104,6 +108,9 @@ pub struct PlanSpec {
     /// The failures that a node may try again before they fail an operation. Absent: none. `backoff` is that of the node's agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<Retries>,
+    /// EMCO's names of the composite app that the plan belongs to. Absent: addresses of EMCO may name any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub composite_app: Option<CompositeApp>,
 }
 
 /// States of a plan.
@@ -241,27 +248,6 @@ pub struct PlanRevision {
     pub at: Timestamp,
 }
 
-/// A migration that is under way: another plan has a revision, or gets it. Once that is completed, this plan gets a revision of 0
-/// instances with the same id.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PlanMigration {
-    /// The other plan.
-    pub to: PlanName,
-    /// Id of the revision.
-    pub id: RevisionId,
-    /// Number of instances that the other plan gets.
-    #[schemars(range(min = 1, max = PLAN_INSTANCES_MAX))]
-    pub instances: u32,
-    /// The coordinates of each payload.
-    pub coordinates: BTreeMap<ComponentName, Coordinates>,
-    /// The requester, if the server vouches for one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requested_by: Option<RequestedBy>,
-    /// Time of the request.
-    pub at: Timestamp,
-}
-
 /// States of a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -391,6 +377,7 @@ impl PlanSpec {
                 return Err(Violation::at("retries.backoff", "is that of the node's agent: leave it out"));
             }
         }
+        self.composite_app.as_ref().map_or(Ok(()), CompositeApp::check)?;
         self.check_ports()?;
         hook::check_all(&self.hooks)?;
         self.check_matchers()

@@ -192,7 +192,7 @@ pub fn margo_document(
 }
 
 /// The application id of a plan's deployments.
-pub(super) fn application_id(plan: &muster_contract::PlanName) -> String {
+pub fn application_id(plan: &muster_contract::PlanName) -> String {
     format!("{APPLICATION_PREFIX}{plan}")
 }
 

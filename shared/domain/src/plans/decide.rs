@@ -53,6 +53,8 @@ pub enum Decision {
     Unchanged(Box<PlansDocument>),
 }
 
+/// The message of a revision that a person has stopped.
+pub const REVISION_STOPPED: &str = "Deployment was stopped";
 /// Longest id of a request, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
@@ -355,7 +357,7 @@ impl PlansState {
         next.version += 1;
         next.revisions[at].state = state;
         let (message, word) = match request.verb {
-            RevisionVerb::Stop => ("Deployment was stopped", "stopped"),
+            RevisionVerb::Stop => (REVISION_STOPPED, "stopped"),
             _ => ("", state.as_str()),
         };
         message.clone_into(&mut next.revisions[at].message);

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 pub(crate) enum Subject<'a> {
     /// A deployment.
     Group {
-        /// Project, composite app and version, which Muster does not have.
+        /// Project, composite app and version, which a deployment does not have.
         names: [&'a str; 3],
         /// The deployment.
         group: &'a str,

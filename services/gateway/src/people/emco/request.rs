@@ -3,8 +3,8 @@
 
 use axum::extract::RawPathParams;
 use axum::http::StatusCode;
-use muster_client::emco::{Names, Subject};
-use muster_contract::limits::LABEL_CHARS_MAX;
+use muster_client::emco::{Asked, Names, Subject};
+use muster_contract::plans::{CompositeApp, check_emco_name};
 use muster_contract::query::Output;
 use muster_contract::status::{Axis, DevicePath, StatusQuery};
 use muster_contract::{DeploymentId, DeviceKey, LabelError, SiteId};
@@ -49,7 +49,7 @@ pub(crate) const CLOUD_WATCHED: [Param; 4] = [STATUS, OUTPUT, FILTERS[1], FILTER
 /// The address of a question: EMCO calls it the anchor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Anchor {
-    /// A deployment, with names of its address that Muster does not have: they come back as they were given.
+    /// A deployment or plan, with the other names of its address: they come back as they were given.
     Group { id: DeploymentId, project: String, composite_app: String, version: String },
     /// Everything that runs on a device.
     Cluster(DeviceKey),
@@ -145,6 +145,20 @@ impl Anchor {
         }
     }
 
+    /// Refuses an address whose names are not those of the plan that it names.
+    ///
+    /// # Errors
+    /// The names that the plan has.
+    pub(super) fn check_names(&self, names: &CompositeApp) -> Result<(), Problem> {
+        let Self::Group { id, project, composite_app, version } = self else { return Ok(()) };
+        if (project, composite_app, version) == (&names.project, &names.name, &names.version) {
+            return Ok(());
+        }
+        let CompositeApp { project, name, version } = names;
+        let detail = format!("'{id}' is of project '{project}', composite app '{name}', version '{version}'");
+        Err(Problem::new(StatusCode::NOT_FOUND, detail))
+    }
+
     /// The problem of a deployment, device or site that does not exist.
     pub(super) fn absent(&self) -> Problem {
         let detail = match self {
@@ -156,18 +170,8 @@ impl Anchor {
     }
 }
 
-/// A name of EMCO: the value of a Kubernetes label, and not empty.
 fn checked_name(field: &str, text: &str) -> Result<String, Problem> {
-    let is_sign = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
-    let is_edge = |sign: Option<char>| sign.is_some_and(|sign| sign.is_ascii_alphanumeric());
-    let is_valid = text.len() <= LABEL_CHARS_MAX
-        && text.chars().all(is_sign)
-        && is_edge(text.chars().next())
-        && is_edge(text.chars().last());
-    is_valid.then(|| text.to_owned()).ok_or_else(|| {
-        let rule = format!("must have 1 to {LABEL_CHARS_MAX} letters, digits, '-', '_' and '.', the first and last a letter or digit");
-        Problem::field(field, rule)
-    })
+    check_emco_name(text).map(|()| text.to_owned()).map_err(|rule| Problem::field(field, rule))
 }
 
 /// A question.
@@ -231,6 +235,11 @@ impl StatusRequest {
             is_deprecated: false,
             instance: None,
         })
+    }
+
+    /// The parts of an answer that are shown.
+    pub(super) const fn asked(&self) -> Asked {
+        Asked { output: self.query.output, axis: Some(self.axis) }
     }
 
     /// Whether something can exist and not pass.
