@@ -23,7 +23,7 @@ pub(crate) enum PlansQuestion {
     /// The inventory.
     Inventory(usize, InventoryQuery),
     /// A change, with its requester.
-    Change(PlansRequest, Option<RequestedBy>),
+    Change(Box<PlansRequest>, Option<RequestedBy>),
 }
 
 /// The answer of a request, as JSON.

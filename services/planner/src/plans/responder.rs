@@ -122,7 +122,7 @@ fn parse(call: &Call) -> Result<PlansQuestion, PlannerErrorBody> {
         _ => {
             let by = call.requester.author(&call.subject);
             let by = by.map_err(|error| refusal(ErrorCode::Forbidden, error.to_string()))?;
-            PlansQuestion::Change(parse_change(call)?, by)
+            PlansQuestion::Change(Box::new(parse_change(call)?), by)
         }
     };
     Ok(question)

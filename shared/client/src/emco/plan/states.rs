@@ -93,13 +93,10 @@ impl History {
         }
         let was_completed = was.is_some_and(|was| was.state == RevisionState::Completed);
         if is.instances == 0 && is.state == RevisionState::Completed && !was_completed {
-            match self.running.take() {
-                Some(before) if is.migrated_to.is_some() => {
-                    self.actions.push(action("Updated", at, &before, seq))
-                }
-                Some(before) => self.actions.push(action("Terminated", at, &before, 0)),
-                None => {}
-            }
+            let is_migration = is.migrated_to.is_some();
+            let (state, number) = if is_migration { ("Updated", seq) } else { ("Terminated", 0) };
+            let ended = self.running.take();
+            self.actions.extend(ended.map(|before| action(state, at, &before, number)));
         }
         let was_stopped = was.is_some_and(is_stopped);
         if is_stopped(is) && !was_stopped {
