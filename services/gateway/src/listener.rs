@@ -184,8 +184,8 @@ impl Connections {
     /// Closes a connection if as many are open as may be: the oldest of the address that has most.
     fn evict(&mut self, max: usize) {
         while self.open.try_join_next().is_some() {}
-        // A handle keeps memory of its connection. To look at all each time that half have ended costs each
-        // connection two looks.
+        // A handle keeps memory of its connection. To look at all each time that half have ended costs each connection two looks, and
+        // more near the bound.
         if self.oldest_first.len() >= max.min(2 * self.open.len() + LISTED_MIN) {
             self.oldest_first.retain(|(_, connection)| !connection.is_finished());
         }

@@ -74,7 +74,7 @@ pub use last_received::LastReceived;
 pub use link::Link;
 pub use login::{ClientCertificate, Login};
 pub use message::{Delivery, Headers, Outgoing, Stored};
-pub use mirror::{MIRRORED, MirrorMemory, MirrorSettings, MirrorState, STUCK_MAX};
+pub use mirror::{MIRRORED, MirrorMemory, MirrorSettings, MirrorState};
 pub use muster_identity::{Requester, Role};
 pub use notices::{NoticeAbsence, NoticeEntry, NoticeKind};
 pub use permits::{Permit, Permits, RequesterBounds};

@@ -6,6 +6,7 @@
 //! while its origin does not exist. This module has no timer and removes no stream but a mirror;
 //! [`crate::mirror_consumers`] handles the consumers of mirrors.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{
@@ -26,20 +27,23 @@ pub const MIRRORED: [&str; 2] = [muster_contract::subjects::stream::LEDGER, VIEW
 /// may still have to catch up.
 const CONFIRM_AFTER: Duration = Duration::from_millis(1_500);
 /// Time without a new message, while its origin has more, after which a mirror is replaced. The server itself tries again after
-/// 150 s at most (back-off of 2 min, wait for an answer of 30 s).
-pub const STUCK_MAX: Duration = Duration::from_secs(180);
-/// The same for [`MOVE_TIME`] after its servers have changed. If the server with the new tag holds it already, its consumer may end
-/// in the election of its new Raft group, and nats-server (2.15.1) then never tries again; otherwise it notices a silent consumer
-/// within 20 s.
-const STUCK_BY_A_MOVE_MAX: Duration = Duration::from_secs(40);
-/// Time for which the change of its servers may be why a mirror receives nothing.
+/// 150 s at most (back-off of 2 min, wait for an answer of 30 s). The time doubles with each replacement until the mirror is whole,
+/// because a replacement cannot help if the server does not get the messages.
+const STUCK_MAX: Duration = Duration::from_secs(180);
+/// The same for [`MOVE_TIME`] after a change of its servers. If the server with the new tag holds it already, its consumer may end in
+/// the election of its new Raft group, and nats-server (2.15.1) then never tries again; otherwise it notices a silent consumer
+/// within 20 s, and waits 30 s for an answer.
+const STUCK_BY_A_MOVE_MAX: Duration = Duration::from_secs(60);
+/// Time for which a change of its servers may be why a mirror receives nothing.
 const MOVE_TIME: Duration = Duration::from_secs(300);
+/// The longest time before another replacement.
+const STUCK_WAIT_MAX: Duration = Duration::from_secs(3600);
 /// How long the server keeps an unused consumer of a mirror.
 const INACTIVE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// JetStream's code for a missing stream.
 const STREAM_NOT_FOUND: u64 = 10059;
 /// Why a stuck mirror is replaced.
-const STUCK: &str = "it received nothing for minutes while its origin had more";
+const STUCK: &str = "it received nothing while its origin had more";
 /// The metadata field with the creation time of a mirror's origin.
 const ORIGIN_CREATED: &str = "muster.origin_created";
 
@@ -88,13 +92,21 @@ pub struct MirrorMemory {
     existed: bool,
     /// Since when every check found that it holds more than its origin.
     ahead_since: Option<Instant>,
-    /// The last sequence that it holds while its origin has more, and since when every check found it.
-    stuck: Option<(u64, Instant)>,
-    /// The last sequence of its origin when it was replaced because it was stuck: it may lack a message that its origin no longer has
-    /// either, so it is replaced again only after a newer one.
-    replaced_at: u64,
-    /// When its settings were changed.
-    updated_at: Option<Instant>,
+    /// Where it stands still while its origin has more.
+    stuck: Option<Standstill>,
+    /// Times that it was replaced because it stood still, since it was whole.
+    replacements: u32,
+    /// When its servers were changed.
+    moved_at: Option<Instant>,
+}
+
+/// A position at which every check found a mirror.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Standstill {
+    /// The mirror, by a digest of its creation time: another keeper may replace it.
+    mirror: u64,
+    last_seq: u64,
+    since: Instant,
 }
 
 impl MirrorMemory {
@@ -104,19 +116,38 @@ impl MirrorMemory {
         Self { ahead_since: None, stuck: None, ..self }
     }
 
-    /// The memory after a check that found these positions.
-    fn after(self, last_seq: u64, origin_seq: u64, now: Instant) -> Self {
-        let is_same = |(seq, _): &(u64, Instant)| *seq == last_seq;
-        let stuck = (origin_seq > last_seq).then(|| self.stuck.filter(is_same).unwrap_or((last_seq, now)));
-        Self { existed: true, ahead_since: None, stuck, ..self }
+    /// The memory after a check that found this mirror, and this last sequence of its origin.
+    fn after(self, mirror: &MirrorInfo, origin_seq: u64, now: Instant) -> Self {
+        let here = Standstill { mirror: identity(mirror), last_seq: mirror.state.last_seq, since: now };
+        let is_same = |was: &Standstill| (was.mirror, was.last_seq) == (here.mirror, here.last_seq);
+        let is_behind = origin_seq > here.last_seq;
+        Self {
+            existed: true,
+            ahead_since: None,
+            stuck: is_behind.then(|| self.stuck.filter(is_same).unwrap_or(here)),
+            replacements: if is_behind { self.replacements } else { 0 },
+            ..self
+        }
     }
 
-    fn is_stuck(&self, origin_seq: u64, now: Instant) -> bool {
-        let has_moved = self.updated_at.is_some_and(|at| now - at < MOVE_TIME);
-        let longest = if has_moved { STUCK_BY_A_MOVE_MAX } else { STUCK_MAX };
-        let is_long = self.stuck.is_some_and(|(_, since)| now - since >= longest);
-        is_long && origin_seq > self.replaced_at
+    /// The memory after a replacement for this reason.
+    fn replaced(self, why: &str) -> Self {
+        let replacements = if why == STUCK { self.replacements + 1 } else { self.replacements };
+        Self { replacements, moved_at: None, ..self.after_failure() }
     }
+
+    fn is_stuck(&self, now: Instant) -> bool {
+        let has_moved = self.moved_at.is_some_and(|at| now - at < MOVE_TIME);
+        let first = if has_moved { STUCK_BY_A_MOVE_MAX } else { STUCK_MAX };
+        let longest = first.saturating_mul(2_u32.saturating_pow(self.replacements)).min(STUCK_WAIT_MAX);
+        self.stuck.is_some_and(|standstill| now - standstill.since >= longest)
+    }
+}
+
+fn identity(mirror: &MirrorInfo) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    mirror.created.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// An action on an existing mirror.
@@ -133,6 +164,14 @@ struct MirrorInfo {
     created: String,
     config: Value,
     state: MirrorPosition,
+    /// The state of its consumer; origins have none.
+    mirror: Option<MirrorConsumer>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MirrorConsumer {
+    /// Why the server could not set it up; the server then tries again.
+    error: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -164,7 +203,7 @@ impl Bus {
             return Ok((MirrorState::NoOrigin, memory.after_failure()));
         };
         let wanted = self::mirror(name, &origin, settings);
-        let is_there = MirrorMemory { existed: true, ..memory.after_failure() };
+        let is_there = MirrorMemory { existed: true, moved_at: None, ..memory.after_failure() };
         let Some(mirror) = mirror else {
             self.create_mirror(&wanted).await?;
             let is_first = !memory.existed;
@@ -173,13 +212,12 @@ impl Bus {
         };
         let (last_seq, origin_seq) = (mirror.state.last_seq, origin.state.last_seq);
         let ahead_since = memory.ahead_since;
-        let memory = memory.after(last_seq, origin_seq, now);
+        let memory = memory.after(&mirror, origin_seq, now);
         match decide(&origin, &mirror, &wanted, MirrorMemory { ahead_since, ..memory }, now) {
             MirrorAction::Replace(why) => {
                 let _: Value = self.wire.api(&format!("STREAM.DELETE.{name}"), &json!({})).await?;
                 self.create_mirror(&wanted).await?;
-                let replaced_at = if why == STUCK { origin_seq } else { memory.replaced_at };
-                Ok((MirrorState::Replaced(why), MirrorMemory { replaced_at, ..is_there }))
+                Ok((MirrorState::Replaced(why), memory.replaced(why)))
             }
             MirrorAction::Confirm => {
                 let ahead_since = ahead_since.or(Some(now));
@@ -187,7 +225,9 @@ impl Bus {
             }
             MirrorAction::Update => {
                 let _: Value = self.wire.api(&format!("STREAM.UPDATE.{name}"), &wanted).await?;
-                Ok((MirrorState::Updated, MirrorMemory { updated_at: Some(now), ..is_there }))
+                let moves = placed(&mirror.config) != placed(&Value::from(fields(&wanted)));
+                let moved_at = if moves { Some(now) } else { memory.moved_at };
+                Ok((MirrorState::Updated, MirrorMemory { moved_at, ..memory.after_failure() }))
             }
             MirrorAction::Keep => {
                 let (lag, consumers) = (origin_seq.saturating_sub(last_seq), mirror.state.consumer_count);
@@ -246,11 +286,9 @@ fn decide(
     if placed(&mirror.config) != placed(&wanted) {
         return MirrorAction::Update;
     }
-    if memory.is_stuck(origin.state.last_seq, now) {
-        MirrorAction::Replace(STUCK)
-    } else {
-        MirrorAction::Keep
-    }
+    let has_error = mirror.mirror.as_ref().is_some_and(|consumer| consumer.error.is_some());
+    let is_stuck = !has_error && memory.is_stuck(now);
+    if is_stuck { MirrorAction::Replace(STUCK) } else { MirrorAction::Keep }
 }
 
 /// The settings that say where a mirror is stored.
@@ -299,7 +337,7 @@ mod tests {
 
     fn info(created: &str, last_seq: u64, config: Value) -> MirrorInfo {
         let state = MirrorPosition { first_seq: 1, last_seq, consumer_count: 0 };
-        MirrorInfo { created: created.to_owned(), config, state }
+        MirrorInfo { created: created.to_owned(), config, state, mirror: None }
     }
 
     fn origin(created: &str, last_seq: u64) -> MirrorInfo {
@@ -339,28 +377,53 @@ mod tests {
         assert_eq!(caught_up, MirrorAction::Keep, "the new leader caught up");
     }
 
+    /// A check of a mirror and its origin at these sequences, and the memory after it.
+    fn look(
+        memory: MirrorMemory,
+        mirror: &MirrorInfo,
+        origin_seq: u64,
+        at: Instant,
+    ) -> (MirrorAction, MirrorMemory) {
+        let memory = memory.after(mirror, origin_seq, at);
+        (decide(&origin("one", origin_seq), mirror, &wanted(), memory, at), memory)
+    }
+
     #[test]
-    fn a_mirror_that_receives_nothing_is_replaced_once_a_position() {
-        let (mirror, start) = (made(10), Instant::now());
-        let look = |memory: MirrorMemory, last_seq, origin_seq, after| {
-            let now = start + after;
-            let memory = memory.after(last_seq, origin_seq, now);
-            let mirror =
-                MirrorInfo { state: MirrorPosition { last_seq, ..made(last_seq).state }, ..made(last_seq) };
-            (decide(&origin("one", origin_seq), &mirror, &wanted(), memory, now), memory)
-        };
-        let (action, memory) = look(MirrorMemory::default(), mirror.state.last_seq, 12, Duration::ZERO);
+    fn a_mirror_that_stands_still_behind_its_origin_is_replaced() {
+        let (start, mirror) = (Instant::now(), made(10));
+        let (action, memory) = look(MirrorMemory::default(), &mirror, 12, start);
         assert_eq!(action, MirrorAction::Keep);
-        assert_eq!(look(memory, 10, 15, STUCK_MAX / 2).0, MirrorAction::Keep);
-        assert_eq!(look(memory, 10, 15, STUCK_MAX).0, MirrorAction::Replace(STUCK));
-        assert_eq!(look(memory.after_failure(), 10, 15, STUCK_MAX).0, MirrorAction::Keep, "not confirmed");
-        assert_eq!(look(memory, 11, 15, STUCK_MAX).0, MirrorAction::Keep, "it makes progress");
-        assert_eq!(look(memory, 10, 10, STUCK_MAX).0, MirrorAction::Keep, "it lacks nothing");
-        let moved = MirrorMemory { updated_at: Some(start), ..memory };
-        assert_eq!(look(moved, 10, 15, STUCK_BY_A_MOVE_MAX).0, MirrorAction::Replace(STUCK));
-        let replaced = MirrorMemory { replaced_at: 15, ..memory };
-        assert_eq!(look(replaced, 10, 15, STUCK_MAX).0, MirrorAction::Keep, "the message may be gone");
-        assert_eq!(look(replaced, 10, 16, STUCK_MAX).0, MirrorAction::Replace(STUCK));
+        let at = |mirror: &MirrorInfo, memory, origin_seq, after| {
+            look(memory, mirror, origin_seq, start + after).0
+        };
+        assert_eq!(at(&mirror, memory, 15, STUCK_MAX / 2), MirrorAction::Keep);
+        assert_eq!(at(&mirror, memory, 15, STUCK_MAX), MirrorAction::Replace(STUCK));
+        assert_eq!(at(&mirror, memory.after_failure(), 15, STUCK_MAX), MirrorAction::Keep, "not confirmed");
+        assert_eq!(at(&made(11), memory, 15, STUCK_MAX), MirrorAction::Keep, "it makes progress");
+        assert_eq!(at(&mirror, memory, 10, STUCK_MAX), MirrorAction::Keep, "it lacks nothing");
+        let another = MirrorInfo { created: "by another keeper".to_owned(), ..made(10) };
+        assert_eq!(at(&another, memory, 15, STUCK_MAX), MirrorAction::Keep, "another keeper replaced it");
+        let error = Some(json!({ "description": "stream not found" }));
+        let tried = MirrorInfo { mirror: Some(MirrorConsumer { error }), ..made(10) };
+        assert_eq!(at(&tried, memory, 15, STUCK_MAX), MirrorAction::Keep, "the server tries again");
+        let moved = MirrorMemory { moved_at: Some(start), ..memory };
+        assert_eq!(at(&mirror, moved, 15, STUCK_BY_A_MOVE_MAX), MirrorAction::Replace(STUCK));
+    }
+
+    #[test]
+    fn each_replacement_waits_longer_until_the_mirror_is_whole() {
+        let start = Instant::now();
+        let moved = MirrorMemory { moved_at: Some(start), ..MirrorMemory::default() };
+        let replaced = moved.replaced(STUCK);
+        assert_eq!((replaced.replacements, replaced.moved_at), (1, None), "a move counts once");
+        let stuck = |memory| look(memory, &made(10), 12, start).1;
+        let is_replaced = |memory: MirrorMemory, after| memory.is_stuck(start + after);
+        assert!(!is_replaced(stuck(replaced), STUCK_MAX) && is_replaced(stuck(replaced), STUCK_MAX * 2));
+        let often = (0..40).fold(replaced, |memory, _| memory.replaced(STUCK));
+        assert!(is_replaced(stuck(often), STUCK_WAIT_MAX), "an hour at most");
+        let whole = look(often, &made(12), 12, start).1;
+        assert!(is_replaced(stuck(whole), STUCK_MAX));
+        assert_eq!(often.replaced("another reason").replacements, often.replacements);
     }
 
     #[test]

@@ -37,8 +37,8 @@ const FULL_FRAMES: usize = 3;
 const REST_FRAMES: usize = 5;
 /// Waves, one after the other.
 const WAVES: usize = 6;
-/// The most that the last wave may have above the one before it, in KiB of each client: a lost write buffer is sixteen times as much.
-const LATER_WAVE_KIB: f64 = 1.0;
+/// The most that the last wave may leave above the one before it, in KiB of each client: a lost write buffer is 16.
+const LEFT_KIB_MAX: f64 = 0.5;
 /// The longest that a wave may take.
 const WAVE_MAX: Duration = Duration::from_secs(180);
 /// The gateway's bound of a write buffer, in KiB: it holds less than this and one frame.
@@ -105,8 +105,8 @@ pub(crate) struct Cost {
     /// The two looks at full buffers.
     full_kib: [f64; 2],
     kernel_kib: f64,
-    /// After the last client was ended.
-    left_kib: f64,
+    /// After the last client of each wave was ended.
+    left_kib: [f64; WAVES],
     /// The most of each wave.
     most_kib: [f64; WAVES],
     first_end: Option<Duration>,
@@ -136,7 +136,7 @@ pub(crate) async fn cost(gateway: &Gateway, clients: usize) -> Cost {
         opened_kib: resident(&first[0]),
         full_kib: [full.saturating_sub(FULL_FRAMES), full].map(|at| resident(&first[at])),
         kernel_kib: each(first[full].kernel, before.kernel),
-        left_kib: first.last().map_or(f64::NAN, resident),
+        left_kib: std::array::from_fn(|at| waves[at].last().map_or(f64::NAN, resident)),
         most_kib: std::array::from_fn(|at| waves[at].iter().map(resident).fold(f64::NAN, f64::max)),
         first_end: first_end.map(|at| first[at].elapsed),
         last_end: first.iter().find(|sample| sample.slow == 0).map(|sample| sample.elapsed),
@@ -177,7 +177,7 @@ impl Cost {
         };
         let bound = self.opened_kib + WRITE_BUFFER_KIB + self.frame_kib;
         let [earlier, later] = self.full_kib;
-        let before = self.most_kib[WAVES - 2];
+        let list = |waves: [f64; WAVES]| waves.map(|kib| format!("{kib:.1}")).join(", ");
         vec![
             format!("| slow clients | {} | |", self.clients),
             format!("| a frame of theirs, KiB | {:.1} | |", self.frame_kib),
@@ -186,12 +186,12 @@ impl Cost {
                 "| memory of each, {FULL_FRAMES} s before the first is ended, KiB | {earlier:.1} | {bound:.1} |"
             ),
             format!("| memory of each, when the first is ended, KiB | {later:.1} | {bound:.1} |"),
-            format!("| memory of each after the last is ended, KiB | {:.1} | |", self.left_kib),
             format!(
-                "| memory of each in {WAVES} waves, the most, KiB | {} | last: {:.1} |",
-                self.most_kib.map(|most| format!("{most:.1}")).join(", "),
-                before + LATER_WAVE_KIB
+                "| memory of each after the last is ended, in {WAVES} waves, KiB | {} | last: {:.1} |",
+                list(self.left_kib),
+                self.left_kib[WAVES - 2] + LEFT_KIB_MAX
             ),
+            format!("| memory of each in {WAVES} waves, the most, KiB | {} | |", list(self.most_kib)),
             format!("| TCP buffers in the kernel of each, KiB | {:.1} | |", self.kernel_kib),
             format!("| first slow client ended after, s | {} | |", end(self.first_end)),
             format!("| last slow client ended after, s | {} | {} |", end(self.last_end), WAVE_MAX.as_secs()),

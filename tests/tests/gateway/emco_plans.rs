@@ -68,7 +68,9 @@ async fn a_plan_is_a_deployment_intent_group_with_its_history() {
     deploy(addr, "r1", 2, "1").await;
     plans::approve(&system, &["CREATE", "CREATE"]).await;
     let path = format!("{GROUP}?status=ready");
-    let is_ready = |answer: &Value| answer["readyCounts"] == json!({ "Ready": 4 });
+    let is_ready = |answer: &Value| {
+        answer["readyCounts"] == json!({ "Ready": 4 }) && answer["deployedStatus"] == "Instantiated"
+    };
     golden_of_plan("plan-ready", answered(&system, addr, &path, is_ready).await);
     for (name, query) in [
         ("plan-deployed-summary", "status=deployed&output=summary"),
@@ -82,16 +84,15 @@ async fn a_plan_is_a_deployment_intent_group_with_its_history() {
     // A deployment that nobody approves is stopped, and a termination ends the plan.
     deploy(addr, "r2", 2, "2").await;
     plans::pending(&system, &["UPDATE", "UPDATE"]).await;
-    let waiting = answered(&system, addr, &path, |_| true).await;
-    assert_eq!(
-        (&waiting["deployedStatus"], &waiting["readyStatus"]),
-        (&json!("Instantiating"), &json!("Ready"))
-    );
+    let waits =
+        |answer: &Value| answer["deployedStatus"] == "Instantiating" && answer["readyStatus"] == "Ready";
+    answered(&system, addr, &format!("{GROUP}?status=ready&output=summary"), waits).await;
     done(addr, "POST /plans/shift-a/revisions/r2/stop", json!({}), 200).await;
     deploy(addr, "r3", 0, "2").await;
     plans::approve(&system, &["DELETE", "DELETE"]).await;
     let path = format!("{GROUP}?status=deployed&output=summary");
-    let is_ended = |answer: &Value| answer["deployedStatus"] == "Terminated";
+    let is_ended =
+        |answer: &Value| answer["deployedStatus"] == "Terminated" && answer["deployedCounts"].is_null();
     let ended = answered(&system, addr, &path, is_ended).await;
     assert_eq!(
         states(&ended),
@@ -107,7 +108,9 @@ async fn the_command_gives_a_plan_in_emcos_shape_and_wrong_names_are_404() {
     deploy(addr, "r1", 1, "1").await;
     plans::approve(&system, &["CREATE"]).await;
     let path = format!("{GROUP}?status=ready");
-    let is_ready = |answer: &Value| answer["readyCounts"] == json!({ "Ready": 2 });
+    let is_ready = |answer: &Value| {
+        answer["readyCounts"] == json!({ "Ready": 2 }) && answer["deployedStatus"] == "Instantiated"
+    };
     let over_http = answered(&system, addr, &path, is_ready).await;
     let printed = system.muster(&["status", "shift-a", "--format", "emco", "--axis", "ready"]).await.stdout;
     assert_eq!(serde_json::from_slice::<Value>(&printed).unwrap(), over_http);

@@ -4,9 +4,10 @@
 use std::cell::Cell;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use muster_bus::{
-    ApiError, Bus, BusConfig, MIRRORED, MirrorMemory, MirrorSettings, MirrorState, Outgoing, STUCK_MAX, Start,
+    ApiError, Bus, BusConfig, MIRRORED, MirrorMemory, MirrorSettings, MirrorState, Outgoing, Start,
 };
 use muster_identity::Role;
 use muster_tests::cluster::{Cluster, ELECTION_DEADLINE, SERVERS, leader};
@@ -52,22 +53,37 @@ pub(crate) async fn write(ingest: &Bus) {
     }
 }
 
-/// One check that knows of none before it.
-async fn keep_one(
-    keeper: &Bus,
-    stream: &str,
-    settings: &MirrorSettings,
-) -> Result<(MirrorState, MirrorMemory), ApiError> {
-    keeper.keep_mirror(stream, settings, MirrorMemory::default(), Instant::now()).await
+/// Checks of one mirror, each a second after the one before by their clock: a mirror that nats-server has left is replaced soon.
+struct Checks<'a> {
+    keeper: &'a Bus,
+    stream: &'a str,
+    state: Cell<(MirrorMemory, Instant)>,
 }
 
-/// Keeps the mirrors until they hold what their origins hold.
-async fn keep(keeper: &Bus, settings: &MirrorSettings) {
-    for stream in MIRRORED {
-        let look = async || keep_one(keeper, stream, settings).await;
-        let is_whole =
-            |look: &Result<(MirrorState, _), _>| matches!(look, Ok((MirrorState::Kept { lag: 0, .. }, _)));
-        within(ELECTION_DEADLINE, "a whole mirror", look, is_whole).await.unwrap();
+impl<'a> Checks<'a> {
+    fn new(keeper: &'a Bus, stream: &'a str) -> Self {
+        Self { keeper, stream, state: Cell::new((MirrorMemory::default(), Instant::now())) }
+    }
+
+    async fn next(&self, settings: &MirrorSettings) -> Result<MirrorState, ApiError> {
+        let (memory, before) = self.state.get();
+        let now = before + Duration::from_secs(1);
+        let look = self.keeper.keep_mirror(self.stream, settings, memory, now).await;
+        self.state.set((look.as_ref().map_or(memory.after_failure(), |(_, next)| *next), now));
+        look.map(|(state, _)| state)
+    }
+
+    /// Checks the mirror until it is so.
+    async fn until(&self, settings: &MirrorSettings, what: &str, is_so: impl Fn(&MirrorState) -> bool) {
+        let look = async || self.next(settings).await;
+        let holds = |look: &Result<MirrorState, _>| look.as_ref().is_ok_and(&is_so);
+        within(ELECTION_DEADLINE, what, look, holds).await.unwrap();
+    }
+
+    /// Checks the mirror until it holds what its origin holds.
+    async fn whole(&self, settings: &MirrorSettings) {
+        self.until(settings, "a whole mirror", |state| matches!(state, MirrorState::Kept { lag: 0, .. }))
+            .await;
     }
 }
 
@@ -79,16 +95,23 @@ async fn mirrors_move_to_the_servers_with_a_tag_while_everything_runs() {
     within(ELECTION_DEADLINE, "the streams", async || ingest.converge().await, Result::is_ok).await.unwrap();
     write(&ingest).await;
     let keeper = connect(&cluster, dir.path(), Role::Keeper).await;
-    keep(&keeper, &MirrorSettings::default()).await;
+    let mirrors = MIRRORED.map(|stream| Checks::new(&keeper, stream));
+    for mirror in &mirrors {
+        mirror.whole(&MirrorSettings::default()).await;
+    }
     let moved = MirrorSettings { tag: Some(TAG.to_owned()), replicas: 1 };
-    keep(&keeper, &moved).await;
+    for mirror in &mirrors {
+        mirror.whole(&moved).await;
+    }
     let target = cluster.names().pop().unwrap();
     for stream in MIRRORED {
         let place = async || leader(&keeper, stream).await;
         within(ELECTION_DEADLINE, "a mirror on the server with the tag", place, |name| *name == target).await;
     }
     write(&ingest).await;
-    keep(&keeper, &moved).await;
+    for mirror in &mirrors {
+        mirror.whole(&moved).await;
+    }
     let subscriber = connect(&cluster, dir.path(), Role::Subscriber).await;
     let mut ledger = soon("LEDGER", subscriber.replay("LEDGER", &[], Start::First)).await.unwrap();
     let mut read = Vec::new();
@@ -103,9 +126,9 @@ async fn mirrors_move_to_the_servers_with_a_tag_while_everything_runs() {
 const BESIDE_A_MOVE: u64 = 3_000;
 
 /// A mirror whose tag changes to that of its own server gets a new Raft group there. A fact that comes before the group has a leader
-/// may end the mirror's consumer for good.
+/// may end the mirror's consumer for good: the keeper then replaces the mirror.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mirror_that_dies_while_it_moves_is_replaced_and_becomes_whole() {
+async fn a_mirror_that_moves_to_its_own_server_beside_facts_becomes_whole() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = start(dir.path());
     let ingest = connect(&cluster, dir.path(), Role::Ingest).await;
@@ -113,44 +136,29 @@ async fn a_mirror_that_dies_while_it_moves_is_replaced_and_becomes_whole() {
     let keeper = connect(&cluster, dir.path(), Role::Keeper).await;
     let (tagged, anywhere) =
         (MirrorSettings { tag: Some(TAG.to_owned()), replicas: 1 }, MirrorSettings::default());
-    keep(&keeper, &tagged).await;
+    let mirror = Checks::new(&keeper, "LEDGER");
+    mirror.whole(&tagged).await;
     // Without a tag it stays where it is.
-    keep(&keeper, &anywhere).await;
+    mirror.whole(&anywhere).await;
     let writing = tokio::spawn(async move {
         for number in 0..BESIDE_A_MOVE {
             let fact = Outgoing::new(format!("muster.status.plant7.press-{}.web", number % FACTS), "a fact");
             ingest.publish(fact).await.unwrap();
         }
     });
-    let begins = async || keep_one(&keeper, "LEDGER", &anywhere).await;
-    let has_begun = |look: &Result<_, _>| matches!(look, Ok((MirrorState::Kept { last_seq: 1.., .. }, _)));
-    within(ELECTION_DEADLINE, "the first facts", begins, has_begun).await.unwrap();
-    let moved = async || keep_one(&keeper, "LEDGER", &tagged).await;
-    within(ELECTION_DEADLINE, "the new tag", moved, |look| matches!(look, Ok((MirrorState::Updated, _))))
-        .await
-        .unwrap();
+    let has_begun = |state: &MirrorState| matches!(state, MirrorState::Kept { last_seq: 1.., .. });
+    mirror.until(&anywhere, "the first facts", has_begun).await;
+    mirror.until(&tagged, "the new tag", |state| *state == MirrorState::Updated).await;
     writing.await.unwrap();
-
-    // By the clock of the checks, each is seconds after the one before.
-    let checks = Cell::new((MirrorMemory::default(), Instant::now()));
-    let look = async || {
-        let (memory, before) = checks.get();
-        let now = before + STUCK_MAX / 60;
-        let look = keeper.keep_mirror("LEDGER", &tagged, memory, now).await;
-        checks.set((look.as_ref().map_or(memory.after_failure(), |(_, next)| *next), now));
-        look.map(|(state, _)| state)
-    };
-    let is_whole = |look: &Result<MirrorState, _>| {
-        matches!(look, Ok(MirrorState::Kept { last_seq: BESIDE_A_MOVE.., lag: 0, .. }))
-    };
-    let whole = within(ELECTION_DEADLINE, "a whole mirror", look, is_whole).await.unwrap();
-    let MirrorState::Kept { last_seq: whole, .. } = whole else { panic!("{whole:?}") };
+    let is_whole =
+        |state: &MirrorState| matches!(state, MirrorState::Kept { last_seq: BESIDE_A_MOVE.., lag: 0, .. });
+    mirror.until(&tagged, "a whole mirror", is_whole).await;
     let subscriber = connect(&cluster, dir.path(), Role::Subscriber).await;
     let mut ledger = soon("LEDGER", subscriber.replay("LEDGER", &[], Start::First)).await.unwrap();
     let mut read = Vec::new();
-    while (read.len() as u64) < whole {
+    while (read.len() as u64) < BESIDE_A_MOVE {
         read.extend(soon("facts", ledger.next_batch(500)).await.unwrap());
     }
     let sequences: Vec<_> = read.iter().map(|fact| fact.stream_seq).collect();
-    assert_eq!(sequences, (1..=whole).collect::<Vec<_>>(), "the sequence numbers of LEDGER itself");
+    assert_eq!(sequences, (1..=BESIDE_A_MOVE).collect::<Vec<_>>(), "the sequence numbers of LEDGER itself");
 }

@@ -54,7 +54,7 @@ fn states(plan: &Plan, versions: &[(u64, Plan)]) -> Value {
                 history.add(was, revision, version.change.at, *seq);
             });
         } else {
-            let begun = version.revisions.iter().rfind(|revision| has_begun(revision.state));
+            let begun = version.revisions.iter().rfind(|one| has_begun(one.state) || is_stopped(one));
             history.running = begun.filter(|revision| revision.instances > 0).map(|of| of.id.to_string());
         }
         before = Some(version);
