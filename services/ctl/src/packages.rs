@@ -28,7 +28,7 @@ pub(crate) enum PackagesError {
         /// The rule that it breaks.
         rule: String,
     },
-    /// The bucket refuses.
+    /// The bucket cannot be read or changed.
     #[error(transparent)]
     Bucket(#[from] PackageError),
 }

@@ -51,7 +51,7 @@ const CLOSE_GRACE: Duration = Duration::from_secs(1);
 /// Delay after a failed accept, such as one without a free file descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Connections, open or ended, in the list of a listener that it need not look through.
+/// A list of fewer connections, open or ended, is not searched for ended ones.
 const LISTED_MIN: usize = 64;
 
 /// The bounds of a listener.

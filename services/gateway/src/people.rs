@@ -60,7 +60,7 @@ pub(crate) struct People {
     trust: Option<Arc<TrustBundle>>,
     webhooks: Option<Arc<Webhooks>>,
     bucket: Option<Receiver<Option<PackageBucket>>>,
-    packages: Arc<Semaphore>,
+    package_puts: Arc<Semaphore>,
 }
 
 impl People {
@@ -75,7 +75,7 @@ impl People {
     ) -> Self {
         let hosts = Arc::new(Hosts::new(public_host));
         let one_at_a_time = || Arc::new(Semaphore::new(1));
-        let (audits, past_reads, packages) = (one_at_a_time(), one_at_a_time(), one_at_a_time());
+        let (audits, past_reads, package_puts) = (one_at_a_time(), one_at_a_time(), one_at_a_time());
         let gathers = Arc::new(Semaphore::new(GATHERS_MAX));
         let (shared, answers, topics) = (Arc::default(), Arc::default(), Arc::default());
         let (login, is_secure) = (None, false);
@@ -97,7 +97,7 @@ impl People {
             trust: None,
             webhooks: None,
             bucket: None,
-            packages,
+            package_puts,
         }
     }
 

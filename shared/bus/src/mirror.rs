@@ -38,6 +38,11 @@ const STUCK_BY_A_MOVE_MAX: Duration = Duration::from_secs(60);
 const MOVE_TIME: Duration = Duration::from_secs(300);
 /// The longest time before another replacement.
 const STUCK_WAIT_MAX: Duration = Duration::from_secs(3600);
+const _: () = {
+    assert!(STUCK_BY_A_MOVE_MAX.as_secs() < STUCK_MAX.as_secs());
+    assert!(STUCK_MAX.as_secs() < STUCK_WAIT_MAX.as_secs());
+    assert!(STUCK_BY_A_MOVE_MAX.as_secs() < MOVE_TIME.as_secs());
+};
 /// How long the server keeps an unused consumer of a mirror.
 const INACTIVE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// JetStream's code for a missing stream.
@@ -92,9 +97,9 @@ pub struct MirrorMemory {
     existed: bool,
     /// Since when every check found that it holds more than its origin.
     ahead_since: Option<Instant>,
-    /// Where it stands still while its origin has more.
-    stuck: Option<Standstill>,
-    /// Times that it was replaced because it stood still, since it was whole.
+    /// The position at which it is stuck while its origin has more.
+    stuck: Option<StuckPosition>,
+    /// How often it was replaced because it was stuck, since it was last whole.
     replacements: u32,
     /// When its servers were changed.
     moved_at: Option<Instant>,
@@ -102,8 +107,8 @@ pub struct MirrorMemory {
 
 /// A position at which every check found a mirror.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Standstill {
-    /// The mirror, by a digest of its creation time: another keeper may replace it.
+struct StuckPosition {
+    /// A digest of the mirror's creation time: another keeper may have replaced the mirror.
     mirror: u64,
     last_seq: u64,
     since: Instant,
@@ -118,8 +123,8 @@ impl MirrorMemory {
 
     /// The memory after a check that found this mirror, and this last sequence of its origin.
     fn after(self, mirror: &MirrorInfo, origin_seq: u64, now: Instant) -> Self {
-        let here = Standstill { mirror: identity(mirror), last_seq: mirror.state.last_seq, since: now };
-        let is_same = |was: &Standstill| (was.mirror, was.last_seq) == (here.mirror, here.last_seq);
+        let here = StuckPosition { mirror: identity(mirror), last_seq: mirror.state.last_seq, since: now };
+        let is_same = |was: &StuckPosition| (was.mirror, was.last_seq) == (here.mirror, here.last_seq);
         let is_behind = origin_seq > here.last_seq;
         Self {
             existed: true,
@@ -140,7 +145,7 @@ impl MirrorMemory {
         let has_moved = self.moved_at.is_some_and(|at| now - at < MOVE_TIME);
         let first = if has_moved { STUCK_BY_A_MOVE_MAX } else { STUCK_MAX };
         let longest = first.saturating_mul(2_u32.saturating_pow(self.replacements)).min(STUCK_WAIT_MAX);
-        self.stuck.is_some_and(|standstill| now - standstill.since >= longest)
+        self.stuck.is_some_and(|stuck| now - stuck.since >= longest)
     }
 }
 
@@ -389,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_that_stands_still_behind_its_origin_is_replaced() {
+    fn a_mirror_that_is_stuck_behind_its_origin_is_replaced() {
         let (start, mirror) = (Instant::now(), made(10));
         let (action, memory) = look(MirrorMemory::default(), &mirror, 12, start);
         assert_eq!(action, MirrorAction::Keep);

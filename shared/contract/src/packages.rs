@@ -221,7 +221,7 @@ impl ObjectRecord {
         self
     }
 
-    /// The person for whom a gateway has written the record. Every packager may write one, so this is as true as they are.
+    /// The person for whom a gateway has written the record. Every packager may write any record, so this proves no identity.
     pub fn writer(&self) -> Option<PackageWriter> {
         serde_json::from_str(self.metadata.get(WRITTEN_BY)?).ok()
     }

@@ -118,8 +118,8 @@ async fn plan_in_emco(
     let asked = Asked { output: query.output, axis: query.status };
     let status = plan.status(&session.hub, query, most(args)).await?;
     let mut shape = match args.list {
-        Some(names) => plan.names(&status, names.into()),
-        None => plan.shape(&session.hub, &status, asked, |error| chain(error)).await,
+        Some(names) => plan.names(status.as_ref(), names.into()),
+        None => plan.shape(&session.hub, status.as_ref(), asked, |error| chain(error)).await,
     };
     if args.deprecated_type.is_some() {
         emco::deprecated::rename(&mut shape);

@@ -3,8 +3,9 @@
 //! runs there.
 //!
 //! A plan may name its composite app. Otherwise an address may name any project, composite app and version, and the answer repeats
-//! them. An unknown deployment, device, site, application or component is 404: EMCO answers 400 to names of its addresses, and with nothing to unknown values of
-//! filters. `…/status/watch` streams EMCO's notifications ([`WatchedStatus`]). EMCO's lifecycle requests are not served.
+//! them. An unknown deployment, device, site, application or component is 404: EMCO answers 400 to names of its addresses, and with
+//! nothing to unknown values of filters. `…/status/watch` streams EMCO's notifications ([`WatchedStatus`]). EMCO's lifecycle requests
+//! are not served.
 
 mod left_out;
 pub(crate) mod named;
@@ -122,14 +123,14 @@ async fn plan_status(
     }
     let status = plan.status(&people.hub, request.query.clone(), Some(TARGETS_MAX)).await?;
     let mut shape = match request.names {
-        Some(names) => plan.names(&status, names),
-        None => plan.shape(&people.hub, &status, request.asked(), |error| chain(error)).await,
+        Some(names) => plan.names(status.as_ref(), names),
+        None => plan.shape(&people.hub, status.as_ref(), request.asked(), |error| chain(error)).await,
     };
     anchor.insert(&mut shape);
     if request.is_deprecated {
         deprecated::rename(&mut shape);
     }
-    if let Some(answer) = status.answer.as_ref().filter(|_| request.query.output != Output::Summary) {
+    if let Some(answer) = status.as_ref().filter(|_| request.query.output != Output::Summary) {
         add_left_out(&mut shape, answer, anchor.subject());
     }
     Ok(shape)

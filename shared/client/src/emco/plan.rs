@@ -23,15 +23,8 @@ pub struct PlanGroup {
     plan: Plan,
 }
 
-/// The status of the deployments of a plan.
-#[derive(Debug)]
-pub struct PlanStatus {
-    /// The targets, one for each application on a node; none if no node has an instance.
-    pub answer: Option<StatusAnswer>,
-}
-
 impl PlanGroup {
-    /// The plan of a name where no deployment has it; none if there is no such plan, or no planner.
+    /// The plan of this name; none if a deployment has the name, if there is no such plan, or if no planner answers.
     ///
     /// # Errors
     /// A service refuses, or does not answer.
@@ -58,8 +51,8 @@ impl PlanGroup {
         self.plan.spec.composite_app.as_ref()
     }
 
-    /// The status of what its instances run. `query` has the filters, whose applications are those of the plan; `most` bounds the
-    /// targets.
+    /// The status of its instances, with a target for each application on a node; none before the first instance has a node. The
+    /// applications of the filters in `query` are those of the plan; `most` bounds the targets.
     ///
     /// # Errors
     /// No service answers, or a filter names nothing.
@@ -68,7 +61,7 @@ impl PlanGroup {
         hub: &Hub,
         query: StatusQuery,
         most: Option<usize>,
-    ) -> Result<PlanStatus, AskError> {
+    ) -> Result<Option<StatusAnswer>, AskError> {
         let applications = self.plan.spec.applications.len().max(1);
         let most = most.map(|most| (most / applications).max(1));
         let whole = StatusQuery {
@@ -82,24 +75,24 @@ impl PlanGroup {
         let question =
             StatusQuery { id: None, app: whole.app.clone(), component, status: None, output, ..query };
         match gathered(hub, question, most).await {
-            Ok(answer) => Ok(PlanStatus { answer: Some(by_application(answer)) }),
+            Ok(answer) => Ok(Some(by_application(answer))),
             Err(error) if error.not_found().is_some() => match hub.status(&whole).await {
-                Err(whole) if whole.not_found().is_some() => Ok(PlanStatus { answer: None }),
+                Err(whole) if whole.not_found().is_some() => Ok(None),
                 _ => Err(error),
             },
             Err(error) => Err(error),
         }
     }
 
-    /// The whole answer. `words` gives the reason if the history cannot be read.
+    /// The whole answer, of a [`status`](Self::status). `reason` writes why the history cannot be read.
     pub async fn shape(
         &self,
         hub: &Hub,
-        status: &PlanStatus,
+        status: Option<&StatusAnswer>,
         asked: Asked,
-        words: impl FnOnce(&AskError) -> String,
+        reason: impl FnOnce(&AskError) -> String,
     ) -> Value {
-        let known = status.answer.as_ref().map(|answer| super::status(answer, Subject::Deployment, asked));
+        let known = status.map(|answer| super::status(answer, Subject::Deployment, asked));
         let mut shape = known.unwrap_or_else(|| json!({}));
         self.insert_names(&mut shape);
         if let Some(of_revision) = self.deployed_status() {
@@ -107,14 +100,14 @@ impl PlanGroup {
         }
         match states::read(hub, &self.plan).await {
             Ok(states) => shape["states"] = states,
-            Err(error) => shape["statesLeftOut"] = words(&error).into(),
+            Err(error) => shape["statesLeftOut"] = reason(&error).into(),
         }
         shape
     }
 
     /// Names alone.
-    pub fn names(&self, status: &PlanStatus, names: Names) -> Value {
-        let known = status.answer.as_ref().map(|answer| super::names(answer, Subject::Deployment, names));
+    pub fn names(&self, status: Option<&StatusAnswer>, names: Names) -> Value {
+        let known = status.map(|answer| super::names(answer, Subject::Deployment, names));
         let mut shape = known.unwrap_or_else(|| match names {
             Names::Apps => json!({ "apps": [] }),
             Names::Targets => json!({ "clustersByApp": [] }),
@@ -133,23 +126,19 @@ impl PlanGroup {
         }
     }
 
-    /// The word for the newest revision, unless reports alone decide it. Reports do not show instances that no node has, nor work
-    /// that waits.
+    /// EMCO's state of the newest revision that was not cancelled; none if the reports of its instances decide the state. Reports
+    /// show neither instances without a node nor operations that wait.
     fn deployed_status(&self) -> Option<&'static str> {
-        let is_cancelled = |state| state == RevisionState::Cancelled;
-        let newest = self.plan.revisions.iter().rev().find(|revision| !is_cancelled(revision.state))?;
+        use RevisionState::{Cancelled, Completed, Failed, InProgress, Paused, Pending};
+        let newest = self.plan.revisions.iter().rev().find(|revision| revision.state != Cancelled)?;
         let is_removal = newest.instances == 0;
-        match newest.state {
-            RevisionState::Pending | RevisionState::InProgress | RevisionState::Paused if is_removal => {
-                Some("Terminating")
-            }
-            RevisionState::Pending | RevisionState::InProgress | RevisionState::Paused => {
-                Some("Instantiating")
-            }
-            RevisionState::Failed if is_removal => Some("TerminateFailed"),
-            RevisionState::Failed => Some("InstantiateFailed"),
-            RevisionState::Completed if is_removal => Some("Terminated"),
-            RevisionState::Completed | RevisionState::Cancelled => None,
+        match (newest.state, is_removal) {
+            (Pending | InProgress | Paused, false) => Some("Instantiating"),
+            (Pending | InProgress | Paused, true) => Some("Terminating"),
+            (Failed, false) => Some("InstantiateFailed"),
+            (Failed, true) => Some("TerminateFailed"),
+            (Completed, true) => Some("Terminated"),
+            (Completed, false) | (Cancelled, _) => None,
         }
     }
 }
@@ -181,7 +170,7 @@ fn by_application(mut answer: StatusAnswer) -> StatusAnswer {
     answer.targets = targets.flat_map(of_each_application).collect();
     // Targets that are left out are counted once, because their applications are not known.
     answer.total = left_out.map(|left_out| left_out + answer.targets.len() as u64);
-    // They are of the one application that all deployments of a plan have.
+    // These roll-ups are of the application id that all deployments of a plan share.
     answer.apps.clear();
     answer
 }

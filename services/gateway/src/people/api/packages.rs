@@ -65,7 +65,7 @@ async fn store(
     }
     let bucket = bucket(&people)?;
     let writer = writer(request.extensions());
-    let permit = Arc::clone(&people.packages).try_acquire_owned().map_err(|_| {
+    let permit = Arc::clone(&people.package_puts).try_acquire_owned().map_err(|_| {
         let detail = "this gateway receives another package, and one at a time";
         Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail)
     })?;
@@ -80,7 +80,10 @@ async fn store(
         let result = bucket.put(&content, writer.as_ref(), now, |_| {}).await;
         let result = result.map_err(|error| problem(&error))?;
         let key = writer.as_ref().map(|writer| &*writer.key);
-        tracing::info!(package.name = result.name, package.digest = %result.digest, person.key = key, "stored a package");
+        if result.changed {
+            let (name, digest) = (&result.name, &result.digest);
+            tracing::info!(package.name = name, package.digest = %digest, person.key = key, "stored a package");
+        }
         Ok::<_, Problem>(result)
     };
     let result = to_its_end(storing).await?;

@@ -69,8 +69,7 @@ fn states(plan: &Plan, versions: &[(u64, Plan)]) -> Value {
     states
 }
 
-/// Whether a revision has operations, or had some: one that was cancelled may have begun none, and counts as begun only if an earlier
-/// version shows it.
+/// Whether a revision makes operations, or has completed them. A cancelled or failed revision may have made none.
 const fn has_begun(state: RevisionState) -> bool {
     matches!(state, RevisionState::InProgress | RevisionState::Paused | RevisionState::Completed)
 }
@@ -125,7 +124,7 @@ fn action(state: &str, at: Timestamp, instance: &str, revision: u64) -> Value {
 mod tests {
     use super::*;
 
-    /// Versions of a plan, each with its revisions: id, instances, state, and whether it was stopped.
+    /// Versions of a plan, each with its revisions: id, instances and state. A failed one was stopped.
     fn versions(of: &[&[(&str, u32, RevisionState)]], from: u64) -> Vec<(u64, Plan)> {
         let example = include_bytes!("../../../../../schemas/examples/good/Plan.in-progress.json");
         let plan: Plan = serde_json::from_slice(example).unwrap();
