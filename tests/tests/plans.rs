@@ -400,3 +400,41 @@ async fn two_planners_killed_at_any_step_run_nothing_twice_and_lose_nothing() {
         assert!(ordered.values().all(|ids| ids.len() <= 1), "{ordered:?}");
     }
 }
+
+#[tokio::test]
+async fn an_approved_deployment_runs_and_another_skips_what_is_unchanged() {
+    let (system, devices) = with_nodes(3).await;
+    change(&system, "plan-apply", plan()).await;
+    deploy(&system, "r1", 2, "1").await;
+    change(&system, "plan-approve", json!({ "plan": "web", "id": "r1", "rule": "night shift" })).await;
+    let approved = revision(&system, "r1", "completed").await;
+    assert_eq!(approved["plan"]["revisions"][0]["approval"]["rule"], "night shift", "{approved}");
+    let before = ordered(&system, &devices).await;
+
+    let again = |instances: u32| {
+        json!({ "plan": "web", "id": format!("of-{instances}"), "instances": instances, "skipUnchanged": true,
+            "coordinates": approved["plan"]["revisions"][0]["coordinates"] })
+    };
+    change(&system, "plan-deploy", again(2)).await;
+    let skipped = revision(&system, "of-2", "completed").await;
+    assert_eq!(
+        skipped["plan"]["revisions"][1]["message"], "Deployment completed, 2 instances were unchanged",
+        "{skipped}"
+    );
+    assert_eq!(ordered(&system, &devices).await, before, "no node gets another order");
+    change(&system, "plan-deploy", again(3)).await;
+    approve(&system, &["CREATE"]).await;
+    revision(&system, "of-3", "completed").await;
+    assert_eq!(count(&ordered(&system, &devices).await), 3);
+
+    change(&system, "plan-deploy", again(0)).await;
+    change(&system, "plan-approve", json!({ "plan": "web", "id": "of-0" })).await;
+    revision(&system, "of-0", "completed").await;
+    let of_plan = json!({ "plan": ["web"], "includeDeleted": true });
+    let deleted = ask(&system, "instance-list", &of_plan).await;
+    let states: Vec<_> =
+        deleted["instances"].as_array().unwrap().iter().map(|one| &one["instance"]["state"]).collect();
+    assert_eq!(states, ["deleted"; 3], "{deleted}");
+    let live = ask(&system, "instance-list", &json!({ "plan": ["web"] })).await;
+    assert_eq!(live["instances"], json!([]), "{live}");
+}

@@ -52,8 +52,8 @@ pub use login::LoginArgs;
 pub(crate) use packages::PackageCommand;
 pub(crate) use plan_history::PlanHistoryArgs;
 pub(crate) use plans::{
-    InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, MigrateArgs, OperateArgs,
-    OperationCommand, OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs,
+    InstanceArgs, InstanceCommand, InstanceCreateArgs, InstanceListArgs, ManifestArgs, MigrateArgs,
+    OperateArgs, OperationCommand, OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs,
     RollbackArgs,
 };
 pub(crate) use quarantine::{JudgeArgs, ListArgs, QuarantineCommand};
@@ -369,7 +369,7 @@ impl Command {
                 args.select.device.iter_mut().collect()
             }
             Self::Rollout(RolloutCommand::Release(args)) => args.devices.iter_mut().collect(),
-            Self::Instance(InstanceCommand::List(args)) => args.node.iter_mut().collect(),
+            Self::Instance(command) => command.nodes_mut(),
             Self::Node(command) => command.node_mut().into_iter().collect(),
             Self::Disruption(command) => command.node_mut().into_iter().collect(),
             _ => Vec::new(),

@@ -13,9 +13,9 @@ mod operations;
 
 use muster_contract::PlanName;
 use muster_contract::plans::{
-    InstanceStatus, InstancesAnswer, InstancesQuery, PlanAnswer, PlanApplyRequest, PlanDeleteRequest,
-    PlanQuery, PlanRollbackRequest, PlanState, PlanStateRequest, PlansQuery, RevisionStateRequest,
-    RevisionVerb,
+    InstanceStatus, InstancesAnswer, InstancesQuery, PlanAnswer, PlanApplyRequest, PlanApproveRequest,
+    PlanDeleteRequest, PlanQuery, PlanRollbackRequest, PlanState, PlanStateRequest, PlansQuery,
+    RevisionStateRequest, RevisionVerb,
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,7 @@ pub async fn plan(session: &mut Session<'_>, command: PlanCommand) -> Result<boo
             let answer = session.hub.planner("plan-explain", &PlanQuery { plan }).await?;
             session.show(&answer, |answer, _| render::plans::explain(answer)).map(|()| true)
         }
+        PlanCommand::ApproveDeployment(args) => approve(session, args).await,
         PlanCommand::Approve(args) => operations::approve(session, args.into()).await,
         PlanCommand::Operate(args) => instances::operate(session, args).await,
         PlanCommand::Pause(args) => revision(session, args, RevisionVerb::Pause).await,
@@ -170,6 +171,18 @@ async fn revision(
     let request =
         RevisionStateRequest { plan: plan.clone(), id, verb, expected_version: None, request_id: None };
     session.hub.planner("plan-revision", &request).await?;
+    show(session, &plan).await.map(|()| true)
+}
+
+/// Approves a deployment with all its operations.
+async fn approve(session: &mut Session<'_>, args: RevisionArgs) -> Result<bool, CtlError> {
+    let RevisionArgs { plan, deployment_id: id, yes } = args;
+    if !confirmed(session, yes, &format!("Approve all operations of deployment {id} of plan {plan}"))? {
+        return Ok(false);
+    }
+    let request =
+        PlanApproveRequest { plan: plan.clone(), id, rule: None, expected_version: None, request_id: None };
+    session.hub.planner("plan-approve", &request).await?;
     show(session, &plan).await.map(|()| true)
 }
 

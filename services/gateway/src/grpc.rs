@@ -25,4 +25,5 @@ mod planner;
 mod plans;
 mod records;
 mod refusals;
+mod runtime_instances;
 pub(crate) mod start;

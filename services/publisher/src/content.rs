@@ -9,6 +9,10 @@ use muster_contract::desired::{DesiredDeployment, Source, SourceKind};
 use muster_contract::labels::Labels;
 use muster_contract::{DeploymentId, Generation};
 
+/// The rule that an application id of a plan breaks if another than the planner deploys it.
+pub(crate) const OF_A_PLAN: &str =
+    "begins with 'muster-plan-', as only the planner's deployments of plans do: choose another id";
+
 /// A deployment without a target generation, its digest computed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Content {

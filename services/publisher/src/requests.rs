@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use muster_bus::{Call, EndpointSpec, Fault, ServiceSpec};
+use muster_bus::{Call, EndpointSpec, Fault, Role, ServiceSpec};
 use muster_contract::limits::{RELEASE_DEVICES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::{
     ApplyRequest, ErrorBody, ErrorCode, PublisherQuery, RemoveRequest, RetireRequest,
@@ -13,10 +13,11 @@ use muster_contract::question::{read, read_or_default};
 use muster_contract::rollout::{DecideRequest, ReleaseRequest, TargetsQuery};
 use muster_contract::subjects::PUBLISHER_PREFIX;
 use muster_contract::{DeploymentId, DeviceKey, RequestedBy};
+use muster_domain::plans::is_of_plan;
 use serde::Serialize;
 
 use crate::compose::RequestRefused;
-use crate::content::Content;
+use crate::content::{Content, OF_A_PLAN};
 use crate::margo::{self, Level};
 use crate::problems::Problems;
 
@@ -106,6 +107,7 @@ pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
             let file = file_name(file.as_deref());
             let contents =
                 contents(&key, &file, &documents).map_err(|problems| bad_request(problems.to_string()))?;
+            check_application_ids(&contents, author(call)?.as_ref())?;
             (key, Change::Apply(contents))
         }
         "remove" => {
@@ -136,6 +138,19 @@ fn author(call: &Call) -> Result<Option<RequestedBy>, ErrorBody> {
     call.requester
         .author(&call.subject)
         .map_err(|error| ErrorBody { code: ErrorCode::Forbidden, message: error.to_string() })
+}
+
+/// Checks that only the planner applies deployments of plans. On an open hub the server vouches for nobody, and all may.
+fn check_application_ids(contents: &[Content], author: Option<&RequestedBy>) -> Result<(), ErrorBody> {
+    let is_other = author.is_some_and(|by| by.role.as_deref() != Some(Role::Planner.as_str()));
+    let of_plan = contents.iter().find(|content| is_of_plan(content.application_id()));
+    match of_plan.filter(|_| is_other) {
+        Some(content) => {
+            let id = content.id();
+            Err(bad_request(format!("deployment {id}: spec.applicationId: {OF_A_PLAN}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks that a release or a decision was computed for the last accepted commit, if it says for which. A content that was the newest one
@@ -241,6 +256,8 @@ impl From<RequestRefused> for ErrorBody {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -275,6 +292,33 @@ mod tests {
             assert_eq!(code("operator", endpoint, payload), Ok(()), "{endpoint}");
             assert_eq!(code("approver", endpoint, payload), Err(ErrorCode::Forbidden), "{endpoint}");
         }
+    }
+
+    #[test]
+    fn only_the_planner_applies_deployments_of_plans() {
+        let document = |application: &str| {
+            json!({ "id": "web", "metadata": { "name": "web" }, "spec": { "applicationId": application,
+                "deploymentProfile": { "type": "simulated", "components": [{ "name": "main", "properties": {} }] } } })
+        };
+        let refused = |role: &str, application: &str| {
+            let documents = document(application).to_string();
+            let payload =
+                json!({ "site": "plant7", "device": "press-4", "documents": documents }).to_string();
+            let requester = muster_bus::Requester::User {
+                key: "UX".to_owned(),
+                name: role.to_owned(),
+                role: muster_bus::Role::of(role),
+            };
+            let subject = format!("{PUBLISHER_PREFIX}.apply");
+            let headers = muster_bus::Headers::default();
+            let call = Call { endpoint: "apply", subject, payload: payload.into(), headers, requester };
+            parse_request(&call).err().map(|error| error.message)
+        };
+        assert_eq!(refused("planner", "muster-plan-web"), None);
+        assert_eq!(refused("operator", "muster-planning"), None, "another word");
+        assert!(refused("operator", "muster-plan--").is_some(), "the prefix is reserved, whatever follows");
+        let expected = format!("deployment web: spec.applicationId: {OF_A_PLAN}");
+        assert_eq!(refused("operator", "muster-plan-web"), Some(expected));
     }
 
     fn status(payload: &'static str) -> Result<PublisherRequest, ErrorBody> {

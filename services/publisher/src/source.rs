@@ -27,12 +27,13 @@ use bytes::Bytes;
 use muster_contract::application::is_catalogue_file;
 use muster_contract::labels::Labels;
 use muster_contract::{DeploymentId, DeviceKey, LabelError};
+use muster_domain::plans::is_of_plan;
 
 use self::device_problems::DeviceProblems;
 use self::level_labels::LevelLabels;
 use self::level_rollouts::LevelRollouts;
 pub(crate) use self::level_rollouts::RolloutFile;
-use crate::content::{Content, Interner};
+use crate::content::{Content, Interner, OF_A_PLAN};
 use crate::margo::application::{self, Catalogue};
 use crate::margo::{self, Level, labels, rollout, tombstone};
 use crate::plan::{LimitExceeded, others_over_limit};
@@ -338,6 +339,10 @@ impl<'a> TreeReader<'a> {
         let broken = self.catalogue.check(&entry.content);
         if let Body::Text(text) = &file.body {
             application::push(&file.path, text, entry.document, broken, &mut self.problems);
+            if is_of_plan(entry.content.application_id()) {
+                let line = || margo::line_of_document(text, entry.document);
+                self.problems.push(&file.path, line, "spec.applicationId", OF_A_PLAN);
+            }
         }
         let content = self.interner.share(entry.content);
         match self.levels.entry(level.clone()).or_default().entry(content.id().clone()) {

@@ -114,6 +114,8 @@ pub const HOOK_CANDIDATES_MAX: usize = 100;
 pub const HOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Revisions that a plan keeps: finished ones that no instance runs are dropped first.
 pub const PLAN_REVISIONS_MAX: usize = 32;
+/// Deleted instances of a plan that are listed: the newest ones.
+pub const DELETED_INSTANCES_MAX: usize = 256;
 /// Bytes of a plan as JSON.
 pub const PLAN_BYTES_MAX: usize = 192 * 1024;
 /// Instances of one plan.

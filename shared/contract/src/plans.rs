@@ -40,10 +40,11 @@ pub use self::queries::{
     InstancesQuery, InventoryKind, InventoryQuery, OperationsQuery, PlanQuery, PlansChangesQuery, PlansQuery,
 };
 pub use self::requests::{
-    CapabilitySpec, ClusterSpec, DisruptionRequest, DisruptionVerb, InventoryApplyRequest,
-    InventoryDeleteRequest, InventoryItem, InventoryName, InventoryStateRequest, NodeSpec, OperationRequest,
-    OperationVerdictRequest, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanMigrateRequest,
-    PlanRollbackRequest, PlanStateRequest, RevisionStateRequest, RevisionVerb,
+    CapabilitySpec, ClusterSpec, DisruptionRequest, DisruptionVerb, InstanceCreateRequest,
+    InventoryApplyRequest, InventoryDeleteRequest, InventoryItem, InventoryName, InventoryStateRequest,
+    NodeSpec, OperationRequest, OperationVerdictRequest, PlanApplyRequest, PlanApproveRequest,
+    PlanDeleteRequest, PlanDeployRequest, PlanMigrateRequest, PlanRollbackRequest, PlanStateRequest,
+    RevisionStateRequest, RevisionVerb,
 };
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ mod evidence;
 mod hook_memory;
 mod hooks;
 mod image;
+mod instance_requests;
 mod inventory;
 mod migrate;
 mod naming;
@@ -36,7 +37,7 @@ mod summary;
 mod usage;
 mod verdicts;
 
-pub use self::content::{ContentError, application_id, content, margo_document, order, plan_of};
+pub use self::content::{ContentError, application_id, content, is_of_plan, margo_document, order, plan_of};
 pub use self::decide::{Decision, PlansRequest, REVISION_STOPPED};
 pub use self::document::PlansDocument;
 pub use self::effects::Effect;

@@ -226,6 +226,7 @@ mod tests {
             "muster.publisher.decide",
             "muster.planner.operation-approve",
             "muster.planner.operation-reject",
+            "muster.planner.plan-approve",
         ];
         let others = [
             SUBJECT,

@@ -285,10 +285,14 @@ const READ_PLANS: [&str; 7] = [
     "muster.planner.inventory-list",
     "muster.planner.change-list",
 ];
-/// Approving and rejecting operations and waves, directly or through a gateway. The publisher refuses other decisions of an
-/// approver.
-const APPROVE: [&str; 3] =
-    ["muster.planner.operation-approve", "muster.planner.operation-reject", "muster.publisher.decide"];
+/// Approving operations, deployments of plans and waves, and rejecting operations and waves, directly or through a gateway. The publisher
+/// refuses other decisions of an approver.
+const APPROVE: [&str; 4] = [
+    "muster.planner.operation-approve",
+    "muster.planner.operation-reject",
+    "muster.planner.plan-approve",
+    "muster.publisher.decide",
+];
 /// Requests of a gateway on behalf of people.
 const ASK_FOR_PEOPLE: [&str; 6] = [
     PUBLISHER_REQUESTS,

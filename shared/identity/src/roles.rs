@@ -271,6 +271,7 @@ mod tests {
             ("muster.inventory.>", &[Role::Scheduler]),
             ("muster.planner.operation-approve", &[Role::Approver]),
             ("muster.planner.operation-reject", &[Role::Approver]),
+            ("muster.planner.plan-approve", &[Role::Approver]),
             // The planner refuses a gateway that asks for nobody.
             ("muster.planner.*", &[Role::Gateway, Role::Operator]),
             ("muster.publisher.*", &[Role::Gateway, Role::Operator]),

@@ -26,11 +26,12 @@ use muster_contract::packed::ReportBatch;
 use muster_contract::parts::{HubList, PartsAnswer, PartsQuery};
 use muster_contract::plans::{
     Capability, Cluster, DisruptionRequest, ExplainAnswer, HookAnswer, HookRequest, Instance,
-    InstancesAnswer, InstancesQuery, InventoryAnswer, InventoryApplyRequest, InventoryDeleteRequest,
-    InventoryQuery, InventoryStateRequest, Node, OperationRequest, OperationVerdictRequest, OperationsAnswer,
-    OperationsQuery, Plan, PlanAnswer, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest,
-    PlanMigrateRequest, PlanQuery, PlanRollbackRequest, PlanStateRequest, PlannerErrorReply, PlansAnswer,
-    PlansChangesAnswer, PlansChangesQuery, PlansQuery, RevisionStateRequest,
+    InstanceCreateRequest, InstancesAnswer, InstancesQuery, InventoryAnswer, InventoryApplyRequest,
+    InventoryDeleteRequest, InventoryQuery, InventoryStateRequest, Node, OperationRequest,
+    OperationVerdictRequest, OperationsAnswer, OperationsQuery, Plan, PlanAnswer, PlanApplyRequest,
+    PlanApproveRequest, PlanDeleteRequest, PlanDeployRequest, PlanMigrateRequest, PlanQuery,
+    PlanRollbackRequest, PlanStateRequest, PlannerErrorReply, PlansAnswer, PlansChangesAnswer,
+    PlansChangesQuery, PlansQuery, RevisionStateRequest,
 };
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
@@ -177,7 +178,7 @@ pub const FEDERATION: [Shape; 3] =
     [document::<HubList>(), request::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
 
 /// Plans, instances and the inventory: documents, then requests and answers of the planner.
-pub const PLANS: [Shape; 31] = [
+pub const PLANS: [Shape; 33] = [
     document::<Plan>(),
     document::<Instance>(),
     document::<Node>(),
@@ -189,6 +190,8 @@ pub const PLANS: [Shape; 31] = [
     request::<PlanDeployRequest>("PlanDeployRequest"),
     request::<PlanRollbackRequest>("PlanRollbackRequest"),
     request::<PlanMigrateRequest>("PlanMigrateRequest"),
+    request::<PlanApproveRequest>("PlanApproveRequest"),
+    request::<InstanceCreateRequest>("InstanceCreateRequest"),
     request::<RevisionStateRequest>("RevisionStateRequest"),
     request::<OperationRequest>("OperationRequest"),
     request::<OperationVerdictRequest>("OperationVerdictRequest"),

@@ -92,7 +92,10 @@ async fn plans_and_deployments_of_files_are_requested_as_they_are_written() {
     let played = Played::start().await;
     let (plans, deployment) = (
         played.file("plans.yaml", PLANS),
-        played.file("deployment.yaml", &format!("{DEPLOYMENT}max_unavailable: 1\ncanary: 1\n")),
+        played.file(
+            "deployment.yaml",
+            &format!("{DEPLOYMENT}max_unavailable: 1\ncanary: 1\nskip_unchanged: true\n"),
+        ),
     );
     for words in ["plan", "deployment"] {
         let said = played.muster(&format!("{words} create -m {plans}")).await;
@@ -107,7 +110,7 @@ async fn plans_and_deployments_of_files_are_requested_as_they_are_written() {
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(played.changes()[0].1["expectedVersion"], 2, "a plan that is there is changed as it was read");
     let request = json!({
-        "plan": "web", "id": "web-1", "instances": 2, "maxUnavailable": 1, "canary": 1,
+        "plan": "web", "id": "web-1", "instances": 2, "maxUnavailable": 1, "canary": 1, "skipUnchanged": true,
         "coordinates": {"main": {"command": "sleep", "args": ["100000"]}},
     });
     for verb in ["deploy", "add-deployment"] {
@@ -309,15 +312,36 @@ async fn clusters_capabilities_and_disruptions_have_commands() {
         ("plan cancel web -D web-1", "plan-revision"),
         ("deployment cancel-deployment web --deployment-id web-1", "plan-revision"),
         ("plan stop web -D web-1", "plan-revision"),
+        ("plan approve-deployment web -D web-1", "plan-approve"),
         ("plan rollback web --to web-1 -D web-3", "plan-rollback"),
         ("plan migrate web --to web-north -D moved", "plan-migrate"),
+        ("instance create web --node plant7/press-4", "instance-create"),
+        ("instance update web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d -D web-1", "operation-request"),
+        ("instance delete web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d", "operation-request"),
+        ("instance relocate web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d --to plant7/press-5", "operation-request"),
         ("plan deactivate web", "plan-state"),
     ] {
         let said = played.muster(line).await;
         assert_eq!(said.code, 0, "{line}: {said:?}");
         assert_eq!(played.changes()[0].0, verb, "{line}");
     }
-    for line in ["cluster list", "capability list", "disruption list", "instance list", "operation list"] {
+    let said =
+        played.muster("instance relocate web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d --to plant7/press-5").await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let asked = &played.changes()[0].1;
+    assert_eq!(
+        (&asked["type"], &asked["node"]["device"]),
+        (&json!("RELOCATE"), &json!("press-5")),
+        "{asked}"
+    );
+    for line in [
+        "cluster list",
+        "capability list",
+        "disruption list",
+        "instance list",
+        "instance list --include-deleted",
+        "operation list",
+    ] {
         let said = played.muster(line).await;
         assert!(said.code == 0 && said.out.contains("Total: 1"), "{line}: {said:?}");
         let said = played.muster(&format!("{line} --format json")).await;

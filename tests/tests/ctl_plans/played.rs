@@ -11,7 +11,7 @@ use muster_tests::schemas::example;
 use serde_json::{Value, json};
 
 /// Endpoints of the planner that the commands ask.
-const ENDPOINTS: [&str; 22] = [
+const ENDPOINTS: [&str; 24] = [
     "plan-apply",
     "plan-delete",
     "plan-get",
@@ -22,7 +22,9 @@ const ENDPOINTS: [&str; 22] = [
     "plan-migrate",
     "plan-state",
     "plan-revision",
+    "plan-approve",
     "instance-list",
+    "instance-create",
     "operation-request",
     "operation-list",
     "operation-approve",
@@ -114,7 +116,8 @@ fn answer(endpoint: &str, request: &Value) -> Result<Bytes, Fault> {
         "plan-list" => example("PlansAnswer.one"),
         "plan-explain" => example("ExplainAnswer.one-candidate"),
         "plan-apply" | "plan-delete" | "plan-state" | "plan-deploy" | "plan-rollback" | "plan-migrate"
-        | "plan-revision" => plan(),
+        | "plan-revision" | "plan-approve" => plan(),
+        "instance-create" => example("Instance.pending-approval"),
         "instance-list" if request["name"] == json!(["nobody"]) => json!({"instances": []}),
         "instance-list" => example("InstancesAnswer.one"),
         "operation-list" if request["plan"] == json!(["idle"]) => json!({"operations": []}),

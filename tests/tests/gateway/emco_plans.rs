@@ -106,7 +106,7 @@ async fn a_plan_is_a_deployment_intent_group_with_its_history() {
 async fn the_command_gives_a_plan_in_emcos_shape_and_wrong_names_are_404() {
     let (system, addr) = prepared().await;
     deploy(addr, "r1", 1, "1").await;
-    plans::approve(&system, &["CREATE"]).await;
+    done(addr, "POST /plans/shift-a/revisions/r1/approve", json!({}), 200).await;
     let path = format!("{GROUP}?status=ready");
     let is_ready = |answer: &Value| {
         answer["readyCounts"] == json!({ "Ready": 2 }) && answer["deployedStatus"] == "Instantiated"
@@ -114,6 +114,10 @@ async fn the_command_gives_a_plan_in_emcos_shape_and_wrong_names_are_404() {
     let over_http = answered(&system, addr, &path, is_ready).await;
     let printed = system.muster(&["status", "shift-a", "--format", "emco", "--axis", "ready"]).await.stdout;
     assert_eq!(serde_json::from_slice::<Value>(&printed).unwrap(), over_http);
+    let mut history = states(&over_http);
+    history.sort_unstable();
+    // The approval comes before the planner begins or after that.
+    assert_eq!(history, ["Approved", "Created", "Instantiated"], "{over_http}");
 
     for (path, status, words) in [
         (GROUP.replace("/v1/", "/v2/"), 404, "version 'v1'"),

@@ -34,7 +34,7 @@ use tonic::{Code, Status};
 
 use super::grpc_client::{Authority, Clients, person};
 
-const PLAN: &str = "web";
+pub(crate) const PLAN: &str = "web";
 /// The number of a certificate that the gateway's list revokes.
 pub(crate) const REVOKED: u64 = 9;
 
@@ -95,7 +95,7 @@ impl Stage {
     }
 
     /// Waits until the only instance is as it must be.
-    async fn instance(&self, what: &str, holds: impl Fn(&MetaInstance) -> bool) -> MetaInstance {
+    pub(crate) async fn instance(&self, what: &str, holds: impl Fn(&MetaInstance) -> bool) -> MetaInstance {
         let look = async || {
             let found = self.instances().await;
             match found.first() {
@@ -111,7 +111,7 @@ impl Stage {
         self.clients.clone().plans.get_by_name(asked).await.unwrap().into_inner().record.unwrap()
     }
 
-    async fn deployment(&self, id: &str, state: DeploymentState) {
+    pub(crate) async fn deployment(&self, id: &str, state: DeploymentState) {
         let look = async || {
             let plan = self.plan().await;
             let is_so = plan.deployments.iter().any(|one| one.id == id && state_of(one) == state);
@@ -120,7 +120,7 @@ impl Stage {
         self.system.eventually(&format!("{id} is {state:?}"), look).await;
     }
 
-    async fn deploy(&self, id: &str, instance_count: u32) -> Result<DeploymentPlanRecord, Status> {
+    pub(crate) async fn deploy(&self, id: &str, instance_count: u32) -> Result<DeploymentPlanRecord, Status> {
         let coordinates = [("version".to_owned(), id.to_owned())].into();
         let request = AddDeploymentRequest {
             metadata: self.plan().await.metadata,
@@ -132,7 +132,7 @@ impl Stage {
     }
 
     /// Asks for a state of a deployment.
-    async fn set_deployment(&self, id: &str, state: DeploymentState) -> Result<(), Status> {
+    pub(crate) async fn set_deployment(&self, id: &str, state: DeploymentState) -> Result<(), Status> {
         let request = UpdateDeploymentStatusRequest {
             metadata: self.plan().await.metadata,
             deployment_id: id.into(),
@@ -142,7 +142,7 @@ impl Stage {
     }
 
     /// Approves the operation of the only instance that waits for it.
-    async fn approve(&self, of: OperationType) {
+    pub(crate) async fn approve(&self, of: OperationType) {
         let waits =
             |one: &&Operation| one.r#type() == of && operation_state(one) == OperationState::PendingApproval;
         let what = format!("{of:?} waits for approval");
@@ -153,7 +153,7 @@ impl Stage {
         assert!(!states.contains(&OperationState::PendingApproval), "{approved:?}");
     }
 
-    async fn decide(
+    pub(crate) async fn decide(
         &self,
         of: &MetaInstance,
         id: &str,
@@ -236,7 +236,7 @@ fn state_of(deployment: &muster_proto::proto::mrds::ledger::deploymentplan::Depl
     deployment.status.as_ref().unwrap().state()
 }
 
-fn operation_state(operation: &Operation) -> OperationState {
+pub(crate) fn operation_state(operation: &Operation) -> OperationState {
     operation.status.as_ref().unwrap().state()
 }
 
@@ -244,7 +244,7 @@ fn runtime_state(instance: &MetaInstance) -> Option<RuntimeInstanceState> {
     Some(instance.runtime_instances.first()?.status.as_ref()?.state())
 }
 
-fn is_running(instance: &MetaInstance) -> bool {
+pub(crate) fn is_running(instance: &MetaInstance) -> bool {
     runtime_state(instance) == Some(RuntimeInstanceState::RuntimeStateRunning)
 }
 
@@ -365,7 +365,7 @@ async fn each_refusal_over_grpc_has_its_status_code() {
     let second = stage.deploy("r2", 2).await.unwrap_err();
     assert_eq!(second.code(), Code::FailedPrecondition, "{second:?}");
     let own = stage.set_deployment("r1", DeploymentState::Completed).await.unwrap_err();
-    assert_eq!(code(own).0, Code::Unimplemented);
+    assert_eq!(code(own).0, Code::FailedPrecondition);
     stage.set_deployment("r1", DeploymentState::Cancelled).await.unwrap();
     stage.deployment("r1", DeploymentState::Cancelled).await;
     stage.deploy("r2", 1).await.unwrap();

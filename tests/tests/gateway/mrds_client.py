@@ -141,6 +141,11 @@ class Client:
         places = [(one, place) for one in self.found() for place in one.runtime_instances]
         return next((one for one, place in places if place.is_active and place.status.state == running), None)
 
+    def without_node(self, name):
+        """The instance of this name, once the planner has found no node for it."""
+        tried = [one for one in self.found() if one.name == name and one.metadata.version > 0]
+        return next((one for one in tried if not one.runtime_instances), None)
+
     def follow(self, instance):
         """The first notification of the instance's deployment that is READY."""
         pb = self.pb["statusnotify"]
@@ -165,13 +170,19 @@ def main():
     pb = client.pb["metainstance"]
     client.approve(pb.OperationType_CREATE)
     client.follow(eventually("the instance runs", client.runs))
+    made = client.instances.Create(
+        pb.CreateMetaInstanceRequest(name="mine", deployment_plan_id="web", deployment_id="r1")
+    ).record
+    waiting = eventually("it waits for a node", lambda: client.without_node(made.name))
+    client.instances.Delete(pb.DeleteMetaInstanceRequest(metadata=waiting.metadata))
     client.deploy("r2", 0)
     client.approve(pb.OperationType_DELETE)
     eventually("the instance is gone", lambda: not client.found())
+    client.instances.Delete(pb.DeleteMetaInstanceRequest(metadata=made.metadata))
     try:
-        client.instances.Create(pb.CreateMetaInstanceRequest(name="mine"))
+        client.instances.GetByID(pb.GetMetaInstanceByIDRequest(id=made.metadata.id))
     except grpc.RpcError as error:
-        assert error.code() is grpc.StatusCode.UNIMPLEMENTED, error
+        assert error.code() is grpc.StatusCode.NOT_FOUND, error
         print("done", flush=True)
 
 

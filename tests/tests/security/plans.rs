@@ -70,6 +70,8 @@ async fn an_approver_approves_operations_by_the_proven_key_and_no_more() {
         "operation": operation["operation"]["id"], "rule": "by hand" });
     for role in [Role::Viewer, Role::Subscriber, Role::Planner] {
         assert!(ask(&hub, role, "operation-approve", &verdict).await.is_err(), "{role:?}");
+        let approval = json!({ "plan": "web", "id": "r1" });
+        assert!(ask(&hub, role, "plan-approve", &approval).await.is_err(), "{role:?}");
     }
     for verb in ["operation-cancel", "operation-complete", "operation-fail", "plan-migrate"] {
         assert!(ask(&hub, Role::Approver, verb, &verdict).await.is_err(), "{verb}");
@@ -81,4 +83,7 @@ async fn an_approver_approves_operations_by_the_proven_key_and_no_more() {
         (&json!("approver"), &json!("by hand")),
         "{approved}"
     );
+    let approval = json!({ "plan": "web", "id": "r1", "rule": "by hand" });
+    let of_revision = ask(&hub, Role::Approver, "plan-approve", &approval).await.unwrap();
+    assert_eq!(of_revision["revisions"][0]["approval"]["by"]["role"], "approver", "{of_revision}");
 }

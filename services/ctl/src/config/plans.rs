@@ -81,6 +81,8 @@ pub enum PlanCommand {
         /// The plan
         plan: PlanName,
     },
+    /// Approve a deployment as a whole: all its operations, also those that it has not made yet
+    ApproveDeployment(RevisionArgs),
     /// Approve an operation of a plan
     #[command(visible_alias = "approve-operation")]
     Approve(PlanVerdictArgs),
@@ -116,6 +118,8 @@ pub enum InstanceCommand {
         /// The instance: its name or display name
         instance: String,
     },
+    /// Request another instance of a plan, beside those of its deployments
+    Create(InstanceCreateArgs),
     /// Stop an instance; it keeps its node
     #[command(visible_alias = "stop-instance")]
     Stop(InstanceArgs),
@@ -124,7 +128,25 @@ pub enum InstanceCommand {
     Restart(InstanceArgs),
     /// Move an instance: another node runs it before the first one stops it
     #[command(visible_alias = "swap-instance")]
-    Relocate(InstanceArgs),
+    Relocate {
+        /// The instance.
+        #[command(flatten)]
+        of: InstanceArgs,
+        /// The node, as SITE/DEVICE; chosen by the planner if left out
+        #[arg(long, value_name = "NODE")]
+        to: Option<DeviceArg>,
+    },
+    /// Give an instance the content of a deployment that has completed
+    Update {
+        /// The instance.
+        #[command(flatten)]
+        of: InstanceArgs,
+        /// The deployment; the newest if left out
+        #[arg(short = 'D', long, value_name = "ID")]
+        deployment_id: Option<RevisionId>,
+    },
+    /// Delete an instance, at once if no node has its order; the plan's next deployment counts those that are left
+    Delete(InstanceArgs),
     /// Approve an operation of an instance
     #[command(visible_alias = "approve-operation")]
     Approve(InstanceVerdictArgs),
@@ -270,6 +292,22 @@ pub struct InstanceListArgs {
     /// Only instances on this node, as SITE/DEVICE; may be repeated
     #[arg(long)]
     pub node: Vec<DeviceArg>,
+    /// Deleted instances as well: the newest 256 of each plan
+    #[arg(long)]
+    pub include_deleted: bool,
+}
+
+/// `muster instance create`
+#[derive(Debug, Args)]
+pub struct InstanceCreateArgs {
+    /// The plan
+    pub plan: PlanName,
+    /// The node, as SITE/DEVICE; chosen by the planner if left out
+    #[arg(long)]
+    pub node: Option<DeviceArg>,
+    /// Do not ask first.
+    #[command(flatten)]
+    pub yes: YesArg,
 }
 
 /// One instance.
@@ -399,6 +437,19 @@ impl From<OperationStateWord> for OperationState {
             OperationStateWord::Succeeded => Self::Succeeded,
             OperationStateWord::Failed => Self::Failed,
             OperationStateWord::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+impl InstanceCommand {
+    /// The nodes of the command.
+    pub(super) fn nodes_mut(&mut self) -> Vec<&mut DeviceArg> {
+        match self {
+            Self::List(args) => args.node.iter_mut().collect(),
+            Self::Create(InstanceCreateArgs { node, .. }) | Self::Relocate { to: node, .. } => {
+                node.iter_mut().collect()
+            }
+            _ => Vec::new(),
         }
     }
 }

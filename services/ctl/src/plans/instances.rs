@@ -1,14 +1,16 @@
 //! `muster instance`, and `muster plan operate`: instances of plans, and the operations that a person requests on one.
 
-use muster_contract::Timestamp;
 use muster_contract::plans::{
-    InstanceStatus, InstancesAnswer, InstancesQuery, OperationRequest, OperationType,
+    InstanceCreateRequest, InstanceStatus, InstancesAnswer, InstancesQuery, OperationRequest, OperationType,
 };
+use muster_contract::{DeviceKey, RevisionId, Timestamp};
 
 use super::choose::{chosen, confirmed};
 use super::operations;
 use crate::ask::understood;
-use crate::config::{DeviceArg, InstanceArgs, InstanceCommand, InstanceListArgs, OperateArgs, YesArg};
+use crate::config::{
+    DeviceArg, InstanceArgs, InstanceCommand, InstanceCreateArgs, InstanceListArgs, OperateArgs, YesArg,
+};
 use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
@@ -21,18 +23,55 @@ pub async fn run(session: &mut Session<'_>, command: InstanceCommand) -> Result<
     match command {
         InstanceCommand::List(args) => list(session, args).await,
         InstanceCommand::Show { instance } => show(session, &instance).await,
-        InstanceCommand::Stop(args) => request(session, args, OperationType::Stop).await,
-        InstanceCommand::Restart(args) => request(session, args, OperationType::Restart).await,
-        InstanceCommand::Relocate(args) => request(session, args, OperationType::Relocate).await,
+        InstanceCommand::Create(args) => create(session, args).await,
+        InstanceCommand::Stop(args) => request(session, args, OperationType::Stop, Choice::default()).await,
+        InstanceCommand::Restart(args) => {
+            request(session, args, OperationType::Restart, Choice::default()).await
+        }
+        InstanceCommand::Relocate { of, to } => {
+            let node = to.map(DeviceArg::resolved).transpose()?;
+            request(session, of, OperationType::Relocate, Choice { revision: None, node }).await
+        }
+        InstanceCommand::Update { of, deployment_id: revision } => {
+            request(session, of, OperationType::Update, Choice { revision, node: None }).await
+        }
+        InstanceCommand::Delete(args) => {
+            request(session, args, OperationType::Delete, Choice::default()).await
+        }
         InstanceCommand::Approve(args) => operations::approve(session, args.into()).await,
         InstanceCommand::Complete(args) => operations::complete(session, args.failed, args.of.into()).await,
     }
 }
 
+/// The choices of a person for an operation; the planner makes the others.
+#[derive(Debug, Default)]
+struct Choice {
+    revision: Option<RevisionId>,
+    node: Option<DeviceKey>,
+}
+
+/// Requests another instance of a plan.
+async fn create(session: &mut Session<'_>, args: InstanceCreateArgs) -> Result<bool, CtlError> {
+    let InstanceCreateArgs { plan, node, yes } = args;
+    if !confirmed(session, yes, &format!("Request another instance of plan {plan}"))? {
+        return Ok(false);
+    }
+    let node = node.map(DeviceArg::resolved).transpose()?;
+    let request =
+        InstanceCreateRequest { plan, revision: None, node, expected_version: None, request_id: None };
+    let answer = session.hub.planner("instance-create", &request).await?;
+    session.show(&answer, |instance, _| render::plans::operations_of(instance)).map(|()| true)
+}
+
 async fn list(session: &mut Session<'_>, args: InstanceListArgs) -> Result<bool, CtlError> {
     let node = args.node.into_iter().map(DeviceArg::resolved).collect::<Result<_, _>>()?;
-    let query =
-        InstancesQuery { plan: args.plan, revision: args.deployment_id, node, ..InstancesQuery::default() };
+    let query = InstancesQuery {
+        plan: args.plan,
+        revision: args.deployment_id,
+        node,
+        include_deleted: args.include_deleted,
+        ..InstancesQuery::default()
+    };
     let answer = session.hub.planner_pages("instance-list", "instances", &query).await?;
     let frame = session.frame();
     session.show(&answer, |answer, _| render::plans::instances(answer, frame)).map(|()| true)
@@ -49,11 +88,12 @@ async fn request(
     session: &mut Session<'_>,
     args: InstanceArgs,
     operation_type: OperationType,
+    choice: Choice,
 ) -> Result<bool, CtlError> {
     let name = args.name();
     let query = InstancesQuery { name: vec![name.to_owned()], ..InstancesQuery::default() };
     let status = one(session, &query, &format!("instance '{name}'")).await?;
-    add(session, &status, operation_type, args.not_before, args.yes).await
+    add(session, &status, operation_type, choice, args.not_before, args.yes).await
 }
 
 /// `muster plan operate`
@@ -69,13 +109,14 @@ pub(super) async fn operate(session: &mut Session<'_>, args: OperateArgs) -> Res
         None => format!("instance of plan {plan}"),
     };
     let status = one(session, &query, &what).await?;
-    add(session, &status, operation_type, args.not_before, args.yes).await
+    add(session, &status, operation_type, Choice::default(), args.not_before, args.yes).await
 }
 
 async fn add(
     session: &mut Session<'_>,
     status: &InstanceStatus,
     operation_type: OperationType,
+    Choice { revision, node }: Choice,
     not_before: Option<Timestamp>,
     yes: YesArg,
 ) -> Result<bool, CtlError> {
@@ -87,6 +128,8 @@ async fn add(
         plan: instance.plan.clone(),
         instance: instance.name.clone(),
         operation_type,
+        revision,
+        node,
         not_before,
         expected_version: None,
         request_id: None,

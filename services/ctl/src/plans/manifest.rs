@@ -65,6 +65,9 @@ struct DeploymentFile {
     /// MRDS has no such key.
     #[serde(default)]
     canary: Option<u32>,
+    /// MRDS has no such key.
+    #[serde(default, alias = "skipUnchanged")]
+    skip_unchanged: bool,
 }
 
 #[derive(Deserialize)]
@@ -141,6 +144,7 @@ impl ManifestFile {
             coordinates,
             max_unavailable: file.max_unavailable,
             canary: file.canary,
+            skip_unchanged: file.skip_unchanged,
             expected_version: None,
             request_id: None,
         };
@@ -153,9 +157,14 @@ impl ManifestFile {
     /// As [`Self::plans`], and a key that a migration does not have.
     pub(super) fn migration(&self) -> Result<Entry<PlanDeployRequest>, CtlError> {
         let entry = self.deployment()?;
-        let PlanDeployRequest { max_unavailable, canary, .. } = &entry.value;
-        for (key, value) in [("max_unavailable", max_unavailable), ("canary", canary)] {
-            if value.is_some() {
+        let PlanDeployRequest { max_unavailable, canary, skip_unchanged, .. } = &entry.value;
+        let keys = [
+            ("max_unavailable", max_unavailable.is_some()),
+            ("canary", canary.is_some()),
+            ("skip_unchanged", *skip_unchanged),
+        ];
+        for (key, is_there) in keys {
+            if is_there {
                 return Err(self.refused(key, "is not of a migration: leave it out".to_owned()));
             }
         }

@@ -92,9 +92,9 @@ fn below(status: &InstanceStatus) -> String {
     let operation = |operation: &Operation| {
         let kind = operation.operation_type.as_str();
         let state = styled(operation_style(operation.state), operation.state.as_str());
-        let intent = match &operation.revision {
-            Some(revision) => format!("of {revision}"),
-            None => format!("by {PERSON}"),
+        let intent = match (&operation.revision, &operation.requested_by) {
+            (Some(revision), None) => format!("of {revision}"),
+            _ => format!("by {PERSON}"),
         };
         format!("  {kind} {} {intent} {state}{}\n", operation.id, said(&operation.message))
     };
@@ -214,7 +214,8 @@ pub fn word<T: Serialize>(state: &T) -> String {
 
 /// The revision that made an operation, or that a person did.
 fn intent(operation: &Operation) -> String {
-    operation.revision.as_ref().map_or_else(|| PERSON.to_owned(), ToString::to_string)
+    let revision = operation.revision.as_ref().filter(|_| operation.requested_by.is_none());
+    revision.map_or_else(|| PERSON.to_owned(), ToString::to_string)
 }
 
 pub(super) fn state_cell(state: OperationState) -> Cell {

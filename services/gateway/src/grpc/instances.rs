@@ -1,21 +1,23 @@
 //! MRDS's service of meta instances over the planner. The id of an instance is its name, and its name is the planner's display
 //! name; a runtime instance is a placement.
 //!
-//! MRDS's control plane makes, places and deletes instances by calls of this service. Muster's planner does that itself, so
-//! those calls answer UNIMPLEMENTED with the reason.
+//! MRDS's control plane makes, places and deletes instances by calls of this service. Muster's planner does that itself, so a call whose
+//! outcome is there already changes nothing, and any other is a request of a person: an operation that waits for its approval.
 
+use muster_contract::RevisionId;
 use muster_contract::plans::{
-    self, Instance, InstanceStatus, InstancesQuery, OperationRequest, OperationType, OperationVerdictRequest,
+    self, Instance, InstanceCreateRequest, InstanceState, InstanceStatus, InstancesQuery, Operation,
+    OperationRequest, OperationType, OperationVerdictRequest,
 };
 use muster_proto::proto::mrds::core::Metadata;
 use muster_proto::proto::mrds::ledger::metainstance::{
     self as messages, AddOperationRequest, AddRuntimeInstanceRequest, CreateMetaInstanceRequest,
     CreateMetaInstanceResponse, DeleteMetaInstanceRequest, DeleteMetaInstanceResponse,
     GetMetaInstanceByIdRequest, GetMetaInstanceByNameRequest, GetMetaInstanceResponse,
-    ListMetaInstanceRequest, ListMetaInstanceResponse, OperationState, RemoveOperationRequest,
-    RemoveRuntimeInstanceRequest, UpdateDeploymentIdRequest, UpdateMetaInstanceResponse,
-    UpdateMetaInstanceStatusRequest, UpdateOperationStatusRequest, UpdateRuntimeActiveStateRequest,
-    UpdateRuntimeStatusRequest,
+    ListMetaInstanceRequest, ListMetaInstanceResponse, MetaInstanceState, OperationState,
+    RemoveOperationRequest, RemoveRuntimeInstanceRequest, UpdateDeploymentIdRequest,
+    UpdateMetaInstanceResponse, UpdateMetaInstanceStatusRequest, UpdateOperationStatusRequest,
+    UpdateRuntimeActiveStateRequest, UpdateRuntimeStatusRequest,
 };
 use tonic::{Request, Response, Status};
 
@@ -24,16 +26,11 @@ use super::filters::{Identity, metadata, parsed, part, passes_state};
 use super::planner::Planner;
 use super::records;
 use super::refusals::{invalid, not_found};
+use super::runtime_instances;
 
 /// The rows of a list of instances.
 const LIST: &str = "instance-list";
 const ROWS: &str = "instances";
-const REVISIONS_MAKE_INSTANCES: &str = "the planner makes, updates and deletes instances: call DeploymentPlans.AddDeployment with another instance_count";
-const PLANNER_PLACES: &str =
-    "the planner places instances: call AddOperation with RELOCATE, or Nodes.AddDisruption to empty a node";
-const NODES_REPORT: &str = "a runtime instance has the state that its node reports: call AddOperation with STOP or RESTART to change it";
-const PLANNER_CARRIES_OUT: &str = "the planner sets this state itself: APPROVED approves an operation, FAILED rejects one that waits, and \
-     SUCCEEDED and FAILED complete an approved one by hand";
 /// The reason of a completion by hand whose message is empty: the planner records one.
 const NO_MESSAGE: &str = "no message was given over gRPC";
 
@@ -56,11 +53,58 @@ impl Instances {
     }
 
     /// The record of a changed instance, with what its nodes report.
-    async fn changed(&self, changed: Instance) -> Response<UpdateMetaInstanceResponse> {
+    async fn record(&self, changed: Instance) -> messages::MetaInstance {
         let found = self.by_id(changed.name.as_str()).await;
         let unplaced = |_| InstanceStatus { instance: changed, placements: Vec::new() };
-        let record = records::instance(found.unwrap_or_else(unplaced));
-        Response::new(UpdateMetaInstanceResponse { record: Some(record) })
+        records::instance(found.unwrap_or_else(unplaced))
+    }
+
+    async fn changed(&self, changed: Instance) -> Response<UpdateMetaInstanceResponse> {
+        answer(self.record(changed).await)
+    }
+
+    /// Requests an operation. The id is the idempotency key of the call.
+    async fn request(
+        &self,
+        caller: &GrpcCaller,
+        of: &Metadata,
+        instance: Instance,
+        operation_type: OperationType,
+        revision: Option<RevisionId>,
+        request_id: Option<String>,
+    ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
+        let request = OperationRequest {
+            plan: instance.plan,
+            instance: instance.name,
+            operation_type,
+            revision,
+            node: None,
+            not_before: None,
+            expected_version: Some(of.version),
+            request_id,
+        };
+        Ok(self.changed(self.0.change(caller, "operation-request", &request).await?).await)
+    }
+
+    /// The record, if an operation has a state that only the planner sets.
+    async fn confirm(
+        &self,
+        of: Option<Metadata>,
+        operation: &str,
+        wanted: OperationState,
+    ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
+        let record = records::instance(self.by_id(&metadata(of)?.id).await?);
+        let found = record.operations.iter().find(|one| one.id == operation);
+        let found = found.ok_or_else(|| not_found("operation", operation))?;
+        let state = found.status.as_ref().map(messages::OperationStatus::state).unwrap_or_default();
+        if state == wanted {
+            return Ok(answer(record));
+        }
+        Err(Status::failed_precondition(format!(
+            "operation {operation} is {}, and the planner itself makes it {}",
+            state.as_str_name(),
+            wanted.as_str_name()
+        )))
     }
 
     async fn decide(
@@ -91,31 +135,49 @@ impl Instances {
     }
 }
 
+fn answer(record: messages::MetaInstance) -> Response<UpdateMetaInstanceResponse> {
+    Response::new(UpdateMetaInstanceResponse { record: Some(record) })
+}
+
 fn is_by_hand(verb: &str) -> bool {
     matches!(verb, "operation-complete" | "operation-fail")
 }
 
 fn operation_type(of: messages::OperationType) -> Result<OperationType, Status> {
     Ok(match of {
+        messages::OperationType::Create => OperationType::Create,
+        messages::OperationType::Update => OperationType::Update,
+        messages::OperationType::Delete => OperationType::Delete,
         messages::OperationType::Stop => OperationType::Stop,
         messages::OperationType::Restart => OperationType::Restart,
         messages::OperationType::Relocate => OperationType::Relocate,
-        messages::OperationType::Create
-        | messages::OperationType::Update
-        | messages::OperationType::Delete => {
-            return Err(Status::unimplemented(REVISIONS_MAKE_INSTANCES));
-        }
         messages::OperationType::Unknown => return Err(invalid("operation.type", "is missing: set it")),
     })
+}
+
+/// The operation of a type that has not ended.
+fn open_operation(instance: &Instance, kind: OperationType) -> Option<&Operation> {
+    let mut open = instance.operations.iter().filter(|operation| !operation.state.is_final());
+    open.find(|operation| operation.operation_type == kind)
 }
 
 #[tonic::async_trait]
 impl messages::meta_instances_server::MetaInstances for Instances {
     async fn create(
         &self,
-        _: Request<CreateMetaInstanceRequest>,
+        request: Request<CreateMetaInstanceRequest>,
     ) -> Result<Response<CreateMetaInstanceResponse>, Status> {
-        Err(Status::unimplemented(REVISIONS_MAKE_INSTANCES))
+        let (caller, message) = split(request)?;
+        // The planner names instances itself.
+        let request = InstanceCreateRequest {
+            plan: parsed("deployment_plan_id", &message.deployment_plan_id)?,
+            revision: Some(parsed("deployment_id", &message.deployment_id)?),
+            node: None,
+            expected_version: None,
+            request_id: None,
+        };
+        let made: Instance = self.0.change(&caller, "instance-create", &request).await?;
+        Ok(Response::new(CreateMetaInstanceResponse { record: Some(self.record(made).await) }))
     }
 
     async fn get_by_id(
@@ -137,16 +199,43 @@ impl messages::meta_instances_server::MetaInstances for Instances {
 
     async fn update_status(
         &self,
-        _: Request<UpdateMetaInstanceStatusRequest>,
+        request: Request<UpdateMetaInstanceStatusRequest>,
     ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
-        Err(Status::unimplemented(REVISIONS_MAKE_INSTANCES))
+        let (caller, message) = split(request)?;
+        let of = metadata(message.metadata)?;
+        let found = self.by_id(&of.id).await?;
+        let delete = open_operation(&found.instance, OperationType::Delete).map(|one| one.id.to_string());
+        let is_to_be_deleted = delete.is_some() || found.instance.state != InstanceState::Active;
+        match part("status", message.status)?.state() {
+            MetaInstanceState::Unknown => Err(invalid("status.state", "is missing: set it")),
+            MetaInstanceState::MarkedForDeletion if is_to_be_deleted => Ok(answer(records::instance(found))),
+            MetaInstanceState::MarkedForDeletion => {
+                self.request(&caller, &of, found.instance, OperationType::Delete, None, None).await
+            }
+            MetaInstanceState::Active if !is_to_be_deleted => Ok(answer(records::instance(found))),
+            MetaInstanceState::Active => {
+                let delete = delete.ok_or_else(|| {
+                    Status::failed_precondition("its DELETE has ended, and its nodes have not reported it")
+                })?;
+                self.decide(&caller, |_| "operation-cancel", Some(of), &delete, None).await
+            }
+        }
     }
 
     async fn update_deployment_id(
         &self,
-        _: Request<UpdateDeploymentIdRequest>,
+        request: Request<UpdateDeploymentIdRequest>,
     ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
-        Err(Status::unimplemented(REVISIONS_MAKE_INSTANCES))
+        let (caller, message) = split(request)?;
+        let of = metadata(message.metadata)?;
+        let revision: RevisionId = parsed("deployment_id", &message.deployment_id)?;
+        let found = self.by_id(&of.id).await?;
+        let ordered = found.instance.active().and_then(|placement| placement.revision.as_ref());
+        let is_open = open_operation(&found.instance, OperationType::Update).is_some();
+        if ordered == Some(&revision) && !is_open {
+            return Ok(answer(records::instance(found)));
+        }
+        self.request(&caller, &of, found.instance, OperationType::Update, Some(revision), None).await
     }
 
     async fn list(
@@ -162,6 +251,7 @@ impl messages::meta_instances_server::MetaInstances for Instances {
             plan: plans.collect::<Result<_, _>>()?,
             revision: revisions.collect::<Result<_, _>>()?,
             name: identity.wanted().1.to_vec(),
+            include_deleted: asked.include_deleted,
             ..InstancesQuery::default()
         };
         let keep = |row: InstanceStatus| {
@@ -177,37 +267,67 @@ impl messages::meta_instances_server::MetaInstances for Instances {
 
     async fn delete(
         &self,
-        _: Request<DeleteMetaInstanceRequest>,
+        request: Request<DeleteMetaInstanceRequest>,
     ) -> Result<Response<DeleteMetaInstanceResponse>, Status> {
-        Err(Status::unimplemented(REVISIONS_MAKE_INSTANCES))
+        let (caller, message) = split(request)?;
+        let of = metadata(message.metadata)?;
+        let query =
+            InstancesQuery { name: vec![of.id.clone()], include_deleted: true, ..InstancesQuery::default() };
+        let keep = |row: InstanceStatus| (row.instance.name.as_str() == of.id).then_some(row.instance);
+        let found = self.0.list(LIST, ROWS, &query, 1, keep).await?;
+        let instance = found.into_iter().next().ok_or_else(|| not_found("meta instance", &of.id))?;
+        if instance.state == InstanceState::Deleted {
+            return Ok(Response::new(DeleteMetaInstanceResponse {}));
+        }
+        if let Some(placement) = instance.placements.iter().find(|placement| placement.revision.is_some()) {
+            let message = format!(
+                "node {} has the order to run meta instance {}: call AddOperation with DELETE",
+                placement.node, of.id
+            );
+            return Err(Status::failed_precondition(message));
+        }
+        self.request(&caller, &of, instance, OperationType::Delete, None, None).await?;
+        Ok(Response::new(DeleteMetaInstanceResponse {}))
     }
 
     async fn add_runtime_instance(
         &self,
-        _: Request<AddRuntimeInstanceRequest>,
+        request: Request<AddRuntimeInstanceRequest>,
     ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
-        Err(Status::unimplemented(PLANNER_PLACES))
+        let (caller, message) = split(request)?;
+        let of = metadata(message.metadata)?;
+        let wanted = part("runtime_instance", message.runtime_instance)?;
+        let found = self.by_id(&of.id).await?;
+        Ok(self.changed(runtime_instances::add(&self.0, &caller, &of, found, wanted).await?).await)
     }
 
     async fn update_runtime_status(
         &self,
-        _: Request<UpdateRuntimeStatusRequest>,
+        request: Request<UpdateRuntimeStatusRequest>,
     ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
-        Err(Status::unimplemented(NODES_REPORT))
+        let (_, message) = split(request)?;
+        let found = self.by_id(&metadata(message.metadata)?.id).await?;
+        runtime_instances::confirm_state(found, &message.runtime_instance_id, message.status).map(answer)
     }
 
     async fn update_runtime_active_state(
         &self,
-        _: Request<UpdateRuntimeActiveStateRequest>,
+        request: Request<UpdateRuntimeActiveStateRequest>,
     ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
-        Err(Status::unimplemented(PLANNER_PLACES))
+        let (_, message) = split(request)?;
+        let found = self.by_id(&metadata(message.metadata)?.id).await?;
+        runtime_instances::confirm_active(found, &message.runtime_instance_id, message.is_active).map(answer)
     }
 
     async fn remove_runtime_instance(
         &self,
-        _: Request<RemoveRuntimeInstanceRequest>,
+        request: Request<RemoveRuntimeInstanceRequest>,
     ) -> Result<Response<UpdateMetaInstanceResponse>, Status> {
-        Err(Status::unimplemented(PLANNER_PLACES))
+        let (caller, message) = split(request)?;
+        let of = metadata(message.metadata)?;
+        let found = self.by_id(&of.id).await?;
+        let id = &message.runtime_instance_id;
+        Ok(self.changed(runtime_instances::remove(&self.0, &caller, &of, &found, id).await?).await)
     }
 
     async fn add_operation(
@@ -222,18 +342,15 @@ impl messages::meta_instances_server::MetaInstances for Instances {
         if !matches!(state, OperationState::Pending | OperationState::Unknown) {
             return Err(invalid("operation.status.state", "must be PENDING or unset for a new operation"));
         }
-        let instance = self.by_id(&of.id).await?.instance;
-        let request = OperationRequest {
-            plan: instance.plan,
-            instance: instance.name,
-            operation_type,
-            not_before: None,
-            expected_version: Some(of.version),
-            // The planner names operations itself; the client's id is the idempotency key of the call.
-            request_id: Some(operation.id).filter(|id| !id.is_empty()),
-        };
-        let changed = self.0.change(&caller, "operation-request", &request).await?;
-        Ok(self.changed(changed).await)
+        let found = self.by_id(&of.id).await?;
+        if operation_type == OperationType::Create
+            && open_operation(&found.instance, operation_type).is_some()
+        {
+            // The planner has made it with the instance.
+            return Ok(answer(records::instance(found)));
+        }
+        let id = Some(operation.id).filter(|id| !id.is_empty());
+        self.request(&caller, &of, found.instance, operation_type, None, id).await
     }
 
     async fn update_operation_status(
@@ -250,7 +367,7 @@ impl messages::meta_instances_server::MetaInstances for Instances {
                 _ => "operation-reject",
             },
             OperationState::Unknown => return Err(invalid("status.state", "is missing: set it")),
-            _ => return Err(Status::unimplemented(PLANNER_CARRIES_OUT)),
+            wanted => return self.confirm(message.metadata, &message.operation_id, wanted).await,
         };
         let reason = Some(status.message).filter(|text| !text.is_empty());
         self.decide(&caller, verb, message.metadata, &message.operation_id, reason).await

@@ -22,10 +22,7 @@ use super::caller::split;
 use super::filters::{Identity, metadata, parsed, part, passes_state};
 use super::planner::Planner;
 use super::records;
-use super::refusals::invalid;
-
-/// Why nobody may set some states of a deployment.
-const OWN_STATES: &str = "the planner sets this state itself, by what nodes report: request PAUSED, IN_PROGRESS, CANCELLED, or FAILED, which stops the deployment";
+use super::refusals::{invalid, not_found};
 
 /// The service.
 pub(super) struct Plans(pub(super) Planner);
@@ -35,6 +32,29 @@ impl Plans {
         let query = PlanQuery { plan: parsed(field, text)? };
         let found: PlanAnswer = self.0.read("plan-get", &query).await?;
         Ok(Response::new(GetDeploymentPlanResponse { record: Some(records::plan(found.plan)) }))
+    }
+
+    /// The record, if a deployment has a state that only the planner sets.
+    async fn confirm(
+        &self,
+        plan: &str,
+        deployment: &str,
+        wanted: DeploymentState,
+    ) -> Result<Response<UpdateDeploymentPlanResponse>, Status> {
+        let query = PlanQuery { plan: parsed("metadata.id", plan)? };
+        let found: PlanAnswer = self.0.read("plan-get", &query).await?;
+        let record = records::plan(found.plan);
+        let of = record.deployments.iter().find(|one| one.id == deployment);
+        let of = of.ok_or_else(|| not_found("deployment", deployment))?;
+        let state = of.status.as_ref().map(messages::DeploymentStatus::state).unwrap_or_default();
+        if state == wanted {
+            return Ok(Response::new(UpdateDeploymentPlanResponse { record: Some(record) }));
+        }
+        Err(Status::failed_precondition(format!(
+            "deployment {deployment} is {}, and the planner itself makes it {}, by what nodes report",
+            state.as_str_name(),
+            wanted.as_str_name()
+        )))
     }
 }
 
@@ -226,6 +246,7 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
             coordinates: coordinates(message.payload_coordinates)?,
             max_unavailable: None,
             canary: None,
+            skip_unchanged: false,
             expected_version: Some(of.version),
             request_id: None,
         };
@@ -244,8 +265,8 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
             DeploymentState::Cancelled => RevisionVerb::Cancel,
             DeploymentState::Failed => RevisionVerb::Stop,
             DeploymentState::Unknown => return Err(invalid("status.state", "is missing: set it")),
-            DeploymentState::Pending | DeploymentState::Completed => {
-                return Err(Status::unimplemented(OWN_STATES));
+            wanted @ (DeploymentState::Pending | DeploymentState::Completed) => {
+                return self.confirm(&of.id, &message.deployment_id, wanted).await;
             }
         };
         let request = RevisionStateRequest {

@@ -1,5 +1,6 @@
 //! Documents of PLANS as MRDS's messages. Numbers beyond MRDS's 32 bits become the largest that it has.
 
+use muster_contract::DeviceKey;
 use muster_contract::plans::{
     ApplicationPort, ApplicationVolume, Capability, CapabilityMatcher, Cluster, Comparator, Disruption,
     DisruptionState, InstanceState, InstanceStatus, InventoryState, NodeState, NodeStatus, Operation,
@@ -213,13 +214,20 @@ pub(super) fn instance(
     }
 }
 
-/// The state of an instance; a deleted one is of no state.
+/// The state of an instance.
 pub(super) const fn instance_state(state: InstanceState) -> instances::MetaInstanceState {
     match state {
         InstanceState::Active => instances::MetaInstanceState::Active,
-        InstanceState::MarkedForDeletion => instances::MetaInstanceState::MarkedForDeletion,
-        InstanceState::Deleted => instances::MetaInstanceState::Unknown,
+        // MRDS's deleted records keep their last state.
+        InstanceState::MarkedForDeletion | InstanceState::Deleted => {
+            instances::MetaInstanceState::MarkedForDeletion
+        }
     }
+}
+
+/// The id of the placement of an instance on a node.
+pub(super) fn runtime_id(instance: &str, node: &DeviceKey) -> String {
+    format!("{instance}@{node}")
 }
 
 fn runtime_instance(
@@ -239,7 +247,7 @@ fn runtime_instance(
     };
     let message = status.map(|status| status.message).unwrap_or_default();
     instances::RuntimeInstance {
-        id: format!("{instance}@{}", place.node),
+        id: runtime_id(instance, &place.node),
         node_id: place.node.to_string(),
         is_active: place.active,
         status: Some(instances::RuntimeInstanceStatus { state: state.into(), message }),
@@ -270,7 +278,10 @@ fn operation(of: Operation) -> instances::Operation {
     instances::Operation {
         id: of.id.to_string(),
         r#type: operation_type(of.operation_type).into(),
-        intent_id: of.revision.map_or_else(|| USER.to_owned(), |revision| revision.to_string()),
+        intent_id: match of.revision.filter(|_| of.requested_by.is_none()) {
+            Some(revision) => revision.to_string(),
+            None => USER.to_owned(),
+        },
         status: Some(instances::OperationStatus { state: state.into(), message }),
     }
 }

@@ -18,7 +18,7 @@ use super::history::PlansHistory;
 use super::refusal::{not_ready, refusal};
 
 /// The endpoints.
-const VERBS: [&str; 24] = [
+const VERBS: [&str; 26] = [
     "plan-apply",
     "plan-delete",
     "plan-state",
@@ -26,10 +26,12 @@ const VERBS: [&str; 24] = [
     "plan-rollback",
     "plan-migrate",
     "plan-revision",
+    "plan-approve",
     "plan-get",
     "plan-list",
     "plan-explain",
     "instance-list",
+    "instance-create",
     "operation-request",
     "operation-list",
     "operation-approve",
@@ -138,6 +140,8 @@ fn parse_change(call: &Call) -> Result<PlansRequest, PlannerErrorBody> {
         "plan-rollback" => PlansRequest::PlanRollback(read(payload)?),
         "plan-migrate" => PlansRequest::PlanMigrate(read(payload)?),
         "plan-revision" => PlansRequest::PlanRevision(read(payload)?),
+        "plan-approve" => PlansRequest::PlanApprove(read(payload)?),
+        "instance-create" => PlansRequest::InstanceCreate(read(payload)?),
         "operation-request" => PlansRequest::Operation(read(payload)?),
         "operation-approve" => PlansRequest::Approve(read(payload)?),
         "operation-reject" => PlansRequest::Reject(read(payload)?),
@@ -181,7 +185,7 @@ mod tests {
         let is_change =
             |verb: &&str| !verb.ends_with("-list") && !["plan-get", "plan-explain"].contains(verb);
         for verb in VERBS.into_iter().filter(is_change) {
-            let is_verdict = matches!(verb, "operation-approve" | "operation-reject");
+            let is_verdict = matches!(verb, "operation-approve" | "operation-reject" | "plan-approve");
             let expected = if is_verdict { ErrorCode::BadRequest } else { ErrorCode::Forbidden };
             assert_eq!(refused("approver", verb), expected, "{verb}");
             assert_eq!(refused("viewer", verb), ErrorCode::Forbidden, "{verb}");

@@ -249,10 +249,12 @@ fn taken(files: &[(&str, &str)]) -> Result<(Vec<String>, Vec<String>, String), S
 fn a_mistake_that_concerns_one_device_holds_that_device_back_alone() {
     let (log, web) = (document("log", "fleet"), document("web", "site"));
     let good = [("fleet/log.yaml", log.as_str()), ("sites/a/one/web.yaml", &web)];
+    let of_plan = document("web", "x").replace("applicationId: app", "applicationId: muster-plan-web");
     let many: String = (0..129).map(|at| format!("---\n{}", document(&format!("d{at}"), "x"))).collect();
     for (path, text, words) in [
         ("sites/a/two/web.yaml", "id: web\n", "sites/a/two/web.yaml"),
         ("sites/a/two/web.yaml", "a: [", "sites/a/two/web.yaml"),
+        ("sites/a/two/plan.yaml", &of_plan, "plan.yaml:1: spec.applicationId: begins with 'muster-plan-'"),
         ("sites/a/two/labels.yaml", "Ring: x", "sites/a/two/labels.yaml:1: Ring"),
         ("sites/a/two/deeper/web.yaml", &web, "is not read here"),
         ("sites/a/two/many.yaml", &many, "130 deployments; 128 are allowed"),

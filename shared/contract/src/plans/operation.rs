@@ -16,7 +16,7 @@ pub struct Operation {
     /// Its type.
     #[serde(rename = "type")]
     pub operation_type: OperationType,
-    /// The revision that made it; absent if a person did.
+    /// The revision that made it, or that a person's CREATE or UPDATE is of; absent for other operations of persons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<RevisionId>,
     /// Its state.
@@ -87,7 +87,7 @@ pub enum OperationState {
     Cancelled,
 }
 
-/// The approval of an operation.
+/// The approval of an operation, or of a revision with all its operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OperationApproval {
     /// The requester, if the server vouches for one.

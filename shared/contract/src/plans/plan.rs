@@ -24,6 +24,7 @@ use super::change::PlansChange;
 use super::checks::{check_length, check_text};
 use super::hook::{self, HookAnswers, PlanHook};
 use super::inventory::Resources;
+use super::operation::OperationApproval;
 use crate::decode::{Document, Violation};
 use crate::desired::ProfileType;
 use crate::duration_text;
@@ -227,6 +228,12 @@ pub struct PlanRevision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = PLAN_INSTANCES_MAX))]
     pub canary: Option<u32>,
+    /// Whether instances that are proven to run its coordinates get no UPDATE.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip_unchanged: bool,
+    /// The approval of all its operations at once; absent: each needs its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<OperationApproval>,
     /// The earlier revision whose instances and coordinates it has, if it is a rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_to: Option<RevisionId>,

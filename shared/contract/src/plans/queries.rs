@@ -56,6 +56,9 @@ pub struct InstancesQuery {
     /// A placement on one of these nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub node: Vec<DeviceKey>,
+    /// Deleted instances as well: the newest 256 of each plan.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub include_deleted: bool,
     /// Most instances wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,

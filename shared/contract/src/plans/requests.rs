@@ -83,6 +83,23 @@ change!(
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = PLAN_INSTANCES_MAX))]
         canary: Option<u32>,
+        /// Whether instances that are proven to run these coordinates get no UPDATE: they belong to the revision at once.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        skip_unchanged: bool,
+    }
+);
+
+change!(
+    /// Request of `muster.planner.plan-approve`: approves a revision that has not ended, with all its operations, also those that
+    /// it has not made yet. A repeated approval changes nothing.
+    PlanApproveRequest {
+        /// The plan.
+        plan: PlanName,
+        /// Id of the revision.
+        id: RevisionId,
+        /// The rule by which a program approves.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
     }
 );
 
@@ -132,6 +149,20 @@ change!(
 );
 
 change!(
+    /// Request of `muster.planner.instance-create`: another instance of a plan. It waits for the approval of its CREATE.
+    InstanceCreateRequest {
+        /// The plan.
+        plan: PlanName,
+        /// The newest revision, which must be completed. Absent: that one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revision: Option<RevisionId>,
+        /// The node. Absent: the planner chooses.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<DeviceKey>,
+    }
+);
+
+change!(
     /// Request of `muster.planner.operation-request`: an operation of a person on an instance. It waits for its approval like any
     /// other.
     OperationRequest {
@@ -139,9 +170,16 @@ change!(
         plan: PlanName,
         /// The instance.
         instance: InstanceName,
-        /// STOP, RESTART or RELOCATE. Revisions make the others.
+        /// Its type. CREATE is for an instance without a node. An instance without a node is deleted at once by DELETE. CREATE, UPDATE
+        /// and DELETE are refused while a revision of the plan has not ended.
         #[serde(rename = "type")]
         operation_type: OperationType,
+        /// For UPDATE: a completed revision; for CREATE: the newest one, if it is completed. Absent: the newest one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revision: Option<RevisionId>,
+        /// For CREATE and RELOCATE: the node. Absent: the planner chooses.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<DeviceKey>,
         /// It does not run before this time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         not_before: Option<Timestamp>,

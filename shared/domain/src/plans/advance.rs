@@ -1,5 +1,7 @@
 //! Makes the documents that follow from PLANS, from evidence and from time, without a request.
 
+mod removal;
+
 use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
@@ -10,6 +12,7 @@ use muster_contract::plans::{
 };
 use muster_contract::{DeviceKey, PlanName, RevisionId, Timestamp};
 
+use self::removal::{deleted, remove_deleted, remove_leaving};
 use super::complete::{STOPPED, fail_running};
 use super::content::{content, is_stopped, order};
 use super::document::PlansDocument;
@@ -60,7 +63,7 @@ impl<'a, E: PlansEvidence> Pass<'a, E> {
     }
 
     /// The digest of the order for a placement; `None` without an order.
-    fn order(
+    pub(super) fn order(
         &mut self,
         state: &PlansState,
         plan: &Plan,
@@ -175,6 +178,9 @@ impl PlansState {
                 _ if is_cancelled(plan, operation) => {
                     Some(cancelled(instance, at, "its revision is cancelled", pass.now))
                 }
+                _ if let Some(by) = superseded_by(plan, operation) => {
+                    Some(cancelled(instance, at, &format!("superseded by {by}"), pass.now))
+                }
                 _ if is_refused && is_of_open(plan, operation) => {
                     let message = "another operation of the migration was not approved";
                     Some(cancelled(instance, at, message, pass.now))
@@ -182,7 +188,9 @@ impl PlansState {
                 OperationState::Pending | OperationState::Preparing => {
                     self.prepare_free(plan, instance, at, pass)
                 }
-                OperationState::PendingApproval => expire(instance, at, pass.now),
+                OperationState::PendingApproval => {
+                    approved(plan, instance, at, pass.now).or_else(|| expire(instance, at, pass.now))
+                }
                 OperationState::Approved => self.start_in_turn(plan, instance, at, pass),
                 _ => None,
             };
@@ -310,6 +318,17 @@ pub(super) fn is_of_open(plan: &Plan, operation: &Operation) -> bool {
     operation.revision.is_some() && operation.revision.as_ref() == plan.open_revision().map(|open| &open.id)
 }
 
+/// The open revision or the migration that supersedes an operation: a person has requested it before.
+fn superseded_by(plan: &Plan, operation: &Operation) -> Option<String> {
+    if !operations::may_be_superseded(operation) || is_of_open(plan, operation) {
+        return None;
+    }
+    let revision = plan.open_revision().map(|open| format!("revision {}", open.id));
+    revision.or_else(|| {
+        plan.migration.as_ref().map(|migration| format!("the migration to plan {}", migration.to))
+    })
+}
+
 fn cancelled(instance: &Instance, at: usize, message: &str, now: Timestamp) -> (Instance, String) {
     let mut next = instance.clone();
     operations::end(&mut next, at, OperationState::Cancelled, message, now);
@@ -320,6 +339,17 @@ fn stopped(instance: &Instance, at: usize, now: Timestamp) -> (Instance, String)
     let mut next = instance.clone();
     fail_running(&mut next, at, STOPPED, now);
     (next, sentence(&instance.operations[at], "is stopped"))
+}
+
+/// Approves an operation whose revision is approved with all its operations.
+fn approved(plan: &Plan, instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, String)> {
+    let mut operation = instance.operations.get(at)?.clone();
+    if !operations::approve_with_revision(&mut operation, plan, now) {
+        return None;
+    }
+    let (mut next, sentence) = (instance.clone(), sentence(&operation, "is approved with its revision"));
+    next.operations[at] = operation;
+    Some((next, sentence))
 }
 
 fn expire(instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, String)> {
@@ -356,7 +386,11 @@ fn start(instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, St
     }
     match operation.operation_type {
         OperationType::Stop => next.stopped = true,
-        OperationType::Update => next.stopped = false,
+        OperationType::Update => {
+            next.stopped = false;
+            next.revision = operation.revision.clone().unwrap_or(next.revision);
+        }
+        OperationType::Delete => next.state = InstanceState::MarkedForDeletion,
         OperationType::Restart => {
             next.stopped = false;
             next.restarts += 1;
@@ -442,53 +476,4 @@ fn relocate<E: PlansEvidence>(
     }
     next.stopped = false;
     Some((next, format!("node {} runs it: the old node stops", passive.node)))
-}
-
-/// The instance as deleted, if it is gone from all its nodes.
-fn deleted<E: PlansEvidence>(
-    instance: &Instance,
-    pass: &Pass<'_, E>,
-    is_gone: impl Fn(&PlacementEvidence<'_>) -> bool,
-) -> Option<Instance> {
-    let is_gone_from = |on: &DeviceKey| is_gone(&pass.evidence.placement(on, &instance.name));
-    instance.placements.iter().all(|placement| is_gone_from(&placement.node)).then(|| Instance {
-        placements: Vec::new(),
-        state: InstanceState::Deleted,
-        ..instance.clone()
-    })
-}
-
-/// Removes an instance whose DELETE was ended by hand or stopped, once its nodes have removed it or are retired. A node that comes
-/// back later has no order to run the instance.
-fn remove_deleted<E: PlansEvidence>(instance: &Instance, pass: &Pass<'_, E>) -> Option<(Instance, String)> {
-    let is_over = |one: &Operation| one.operation_type != OperationType::Delete || one.state.is_final();
-    let is_due =
-        instance.state == InstanceState::MarkedForDeletion && instance.operations.iter().all(is_over);
-    let is_gone = |evidence: &PlacementEvidence<'_>| {
-        evidence.is_gone() || evidence.is_retired && evidence.desired.is_none()
-    };
-    let next = if is_due { deleted(instance, pass, is_gone) } else { None };
-    next.map(|next| (next, "its nodes have removed it, or are retired".to_owned()))
-}
-
-/// Drops a second placement that its node has removed. A RELOCATE ends with it.
-fn remove_leaving<E: PlansEvidence>(instance: &Instance, pass: &Pass<'_, E>) -> Option<(Instance, String)> {
-    let passive =
-        instance.placements.iter().find(|placement| !placement.active && placement.revision.is_none())?;
-    let mut relocates =
-        instance.operations.iter().filter(|one| one.operation_type == OperationType::Relocate);
-    let is_reserved =
-        relocates.any(|one| matches!(one.state, OperationState::PendingApproval | OperationState::Approved));
-    let is_gone = || pass.evidence.placement(&passive.node, &instance.name).is_gone();
-    if is_reserved || instance.active().is_none() || !is_gone() {
-        return None;
-    }
-    let mut next = instance.clone();
-    next.placements.retain(|placement| placement.active);
-    if let Some(at) = operations::running(instance)
-        && instance.operations[at].operation_type == OperationType::Relocate
-    {
-        operations::set(&mut next.operations[at], OperationState::Succeeded, "", pass.now);
-    }
-    Some((next, format!("node {} has removed it", passive.node)))
 }

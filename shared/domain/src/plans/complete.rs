@@ -42,7 +42,7 @@ impl PlansState {
         match state {
             OperationState::Succeeded => {
                 operations::set(&mut next.operations[at], state, message, now);
-                cancel_requested_after(&mut next, at, now);
+                cancel_others(&mut next, at, now);
             }
             _ => fail_running(&mut next, at, message, now),
         }
@@ -57,17 +57,17 @@ impl PlansState {
 /// Ends a running operation as failed, whatever its nodes will report.
 pub(super) fn fail_running(instance: &mut Instance, at: usize, message: impl Into<String>, now: Timestamp) {
     operations::end(instance, at, OperationState::Failed, message, now);
-    cancel_requested_after(instance, at, now);
+    cancel_others(instance, at, now);
 }
 
-/// Cancels the operations that a person has requested on an instance whose DELETE was ended: the instance has no order.
-fn cancel_requested_after(instance: &mut Instance, ended: usize, now: Timestamp) {
+/// Cancels the other operations of an instance whose DELETE was ended: the instance has no order, and gets none again.
+fn cancel_others(instance: &mut Instance, ended: usize, now: Timestamp) {
     if instance.operations[ended].operation_type != OperationType::Delete {
         return;
     }
     for at in 0..instance.operations.len() {
         let other = &instance.operations[at];
-        if other.revision.is_none() && !other.state.is_final() {
+        if !other.state.is_final() {
             let message = "the DELETE before it was ended without a report";
             operations::end(instance, at, OperationState::Cancelled, message, now);
         }

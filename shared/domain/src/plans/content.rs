@@ -201,6 +201,11 @@ pub fn plan_of(application_id: &str) -> Option<muster_contract::PlanName> {
     application_id.strip_prefix(APPLICATION_PREFIX)?.parse().ok()
 }
 
+/// Whether an application id is reserved for deployments of plans.
+pub fn is_of_plan(application_id: &str) -> bool {
+    application_id.starts_with(APPLICATION_PREFIX)
+}
+
 /// The application ids of plans begin with this.
 const APPLICATION_PREFIX: &str = "muster-plan-";
 

@@ -7,10 +7,11 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::Violation;
 use muster_contract::limits::PLANS_TEXT_BYTES_MAX;
 use muster_contract::plans::{
-    DisruptionRequest, Instance, InventoryApplyRequest, InventoryDeleteRequest, InventoryStateRequest,
-    OperationRequest, OperationState, OperationVerdictRequest, Plan, PlanApplyRequest, PlanDeleteRequest,
-    PlanDeployRequest, PlanMigrateRequest, PlanRollbackRequest, PlanSpec, PlanState, PlanStateRequest,
-    PlannerErrorBody, RevisionState, RevisionStateRequest, RevisionVerb,
+    DisruptionRequest, Instance, InstanceCreateRequest, InventoryApplyRequest, InventoryDeleteRequest,
+    InventoryStateRequest, OperationRequest, OperationState, OperationVerdictRequest, Plan, PlanApplyRequest,
+    PlanApproveRequest, PlanDeleteRequest, PlanDeployRequest, PlanMigrateRequest, PlanRollbackRequest,
+    PlanSpec, PlanState, PlanStateRequest, PlannerErrorBody, RevisionState, RevisionStateRequest,
+    RevisionVerb,
 };
 use muster_contract::query::ErrorCode;
 use muster_contract::{InstanceName, PlanName, RevisionId, Timestamp};
@@ -32,6 +33,8 @@ pub enum PlansRequest {
     PlanRollback(PlanRollbackRequest),
     PlanMigrate(PlanMigrateRequest),
     PlanRevision(RevisionStateRequest),
+    PlanApprove(PlanApproveRequest),
+    InstanceCreate(InstanceCreateRequest),
     Operation(OperationRequest),
     Approve(OperationVerdictRequest),
     Reject(OperationVerdictRequest),
@@ -97,6 +100,8 @@ impl PlansRequest {
             | PlanRollback
             | PlanMigrate
             | PlanRevision
+            | PlanApprove
+            | InstanceCreate
             | Operation
             | Approve
             | Reject
@@ -133,12 +138,18 @@ impl PlansState {
                 let message = "requestId is that of another request of yours: name each request anew";
                 return Err(refuse(ErrorCode::Conflict, message));
             }
-            let document =
-                self.document(&repeated.subject).ok_or_else(|| not_found("document of that request"))?;
+            let live = self.document(&repeated.subject);
+            let stored = live.or_else(|| self.deleted_document(&repeated.subject));
+            let document = stored.ok_or_else(|| not_found("document of that request"))?;
             return Ok(Decision::Unchanged(Box::new(document)));
         }
         let author = Author { by, request_id: request_id.cloned(), request: digest };
         let document = self.changed(request, expected, &author, now)?;
+        if matches!(request, PlansRequest::PlanApprove(_))
+            && self.document(&document.subject()).as_ref() == Some(&document)
+        {
+            return Ok(Decision::Unchanged(Box::new(document)));
+        }
         document.check().map_err(|Violation { path, rule }| invalid(&path, rule))?;
         Ok(Decision::Append(Box::new(document)))
     }
@@ -158,6 +169,8 @@ impl PlansState {
             PlansRequest::PlanRollback(request) => self.roll_back(request, author, now),
             PlansRequest::PlanMigrate(request) => self.migrate(request, author, now),
             PlansRequest::PlanRevision(request) => self.set_revision_state(request, author, now),
+            PlansRequest::PlanApprove(request) => self.approve_revision(request, author, now),
+            PlansRequest::InstanceCreate(request) => self.create_instance(request, author, now),
             PlansRequest::Operation(request) => self.request_operation(request, author, now),
             PlansRequest::Approve(request) => self.approve(request, author, now),
             PlansRequest::Reject(request) => self.end(request, OperationState::Rejected, author, now),

@@ -60,6 +60,8 @@ impl PlansState {
             coordinates: request.coordinates.clone(),
             max_unavailable: request.max_unavailable,
             canary: request.canary.filter(|canary| *canary < request.instances),
+            skip_unchanged: request.skip_unchanged,
+            approval: None,
             rollback_to: rollback_to.cloned(),
             migrated_from: None,
             migrated_to: None,

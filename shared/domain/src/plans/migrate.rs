@@ -224,6 +224,8 @@ fn empty_revision(migration: &PlanMigration, now: Timestamp) -> PlanRevision {
         coordinates: Default::default(),
         max_unavailable: None,
         canary: None,
+        skip_unchanged: false,
+        approval: None,
         rollback_to: None,
         migrated_from: None,
         migrated_to: None,

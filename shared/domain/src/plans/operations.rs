@@ -73,11 +73,25 @@ pub(super) fn set(
     }
 }
 
-/// Lets an operation wait for approval.
+/// Lets an operation wait for approval, unless its revision is approved.
 pub(super) fn await_approval(operation: &mut Operation, plan: &Plan, now: Timestamp) {
     set(operation, OperationState::PendingApproval, PENDING_APPROVAL, now);
     let after = SignedDuration::try_from(plan.spec.approval_expires_after).unwrap_or(SignedDuration::MAX);
     operation.expires_at = now.checked_add(after).ok();
+    approve_with_revision(operation, plan, now);
+}
+
+/// Approves an operation that waits for its approval, if its revision is approved with all its operations; true if it is.
+pub(super) fn approve_with_revision(operation: &mut Operation, plan: &Plan, now: Timestamp) -> bool {
+    let revision = operation.revision.as_ref().and_then(|id| plan.revision(id));
+    // A person's operation of a revision that has ended needs its own approval.
+    let open = revision.filter(|revision| !revision.state.is_final());
+    let in_time = |at| operation.expires_at.is_none_or(|expires_at| at < expires_at);
+    let approval = open.and_then(|revision| revision.approval.clone());
+    let Some(approval) = approval.filter(|approval| in_time(approval.at)) else { return false };
+    set(operation, OperationState::Approved, "approved with its revision", now);
+    operation.approval = Some(approval);
+    true
 }
 
 /// Ends an operation without success, and releases what it has reserved.
@@ -121,11 +135,13 @@ pub(super) fn finish(instance: &mut Instance, change: PlansChange) {
     instance.version += 1;
     instance.change = change;
     let mut finished = instance.operations.iter().filter(|operation| operation.state.is_final()).count();
-    let revision = instance.revision.clone();
+    // The result of the revision for this instance.
+    let is_of_revision = |one: &Operation| one.revision.as_ref() == Some(&instance.revision);
+    let result = instance.operations.iter().rfind(|one| is_of_revision(one)).map(|one| one.id.clone());
     instance.operations.retain(|operation| {
         let is_kept = finished <= FINISHED_OPERATIONS_MAX
             || !operation.state.is_final()
-            || operation.revision.as_ref() == Some(&revision);
+            || Some(&operation.id) == result.as_ref();
         finished -= usize::from(!is_kept);
         is_kept
     });
@@ -134,6 +150,15 @@ pub(super) fn finish(instance: &mut Instance, change: PlansChange) {
 /// The index of the operation that runs.
 pub(super) fn running(instance: &Instance) -> Option<usize> {
     instance.operations.iter().position(|operation| operation.state == OperationState::Running)
+}
+
+/// Whether an operation that decides about the instances of a plan, or their content, has not begun: the next revision supersedes it.
+pub(super) fn may_be_superseded(operation: &Operation) -> bool {
+    let decides = matches!(
+        operation.operation_type,
+        OperationType::Create | OperationType::Update | OperationType::Delete
+    );
+    decides && !operation.state.is_final() && operation.state != OperationState::Running
 }
 
 fn has_run(operation: &Operation) -> bool {

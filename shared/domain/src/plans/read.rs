@@ -29,21 +29,20 @@ fn passes<T: PartialEq>(filter: &[T], value: &T) -> bool {
     filter.is_empty() || filter.contains(value)
 }
 
-/// The first `limit` rows after `after`, and whether there are more: then the key of the last one.
+/// The first `limit` rows by their keys after `after`, and whether there are more: then the key of the last one.
 fn page<T>(
     rows: impl Iterator<Item = (String, T)>,
     after: Option<&str>,
     limit: usize,
 ) -> (Vec<T>, Option<String>) {
-    let mut rows = rows.filter(|(key, _)| after.is_none_or(|after| key.as_str() > after)).peekable();
+    let rows = rows.filter(|(key, _)| after.is_none_or(|after| key.as_str() > after));
+    let mut rows = rows.collect::<BTreeMap<_, _>>().into_iter();
     let (mut page, mut last) = (Vec::new(), None);
-    while page.len() < limit
-        && let Some((key, row)) = rows.next()
-    {
+    for (key, row) in rows.by_ref().take(limit) {
         last = Some(key);
         page.push(row);
     }
-    (page, last.filter(|_| rows.peek().is_some()))
+    (page, last.filter(|_| rows.len() > 0))
 }
 
 impl<E: PlansEvidence> PlansRead<'_, E> {
@@ -89,9 +88,11 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
 
     /// Instances, page by page.
     pub fn instances(&self, query: &InstancesQuery, limit: usize) -> InstancesAnswer {
-        let plans = self.state.instances.iter().filter(|(plan, _)| passes(&query.plan, plan));
-        let rows = plans.flat_map(|(plan, instances)| {
-            instances.values().map(move |instance| (format!("{plan}.{}", instance.name), instance))
+        let plans = self.state.plans.keys().filter(|plan| passes(&query.plan, plan));
+        let rows = plans.flat_map(|plan| {
+            let deleted = self.state.deleted_instances(plan).filter(|_| query.include_deleted);
+            let all = self.state.instances_of(plan).chain(deleted);
+            all.map(|instance| (format!("{}.{}", instance.plan, instance.name), instance))
         });
         let rows = rows.filter(|(_, instance)| {
             let is_named = |name: &String| name == instance.name.as_str() || *name == instance.display_name;

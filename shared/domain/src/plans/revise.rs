@@ -1,6 +1,6 @@
 //! Turns a revision of a plan into operations: CREATE for each missing instance, DELETE for each surplus one, and UPDATE for the
-//! others, but for those that keep their revision beside a canary. It makes one document after another, and any prefix of them
-//! leads to the same end.
+//! others, but for those that keep their revision beside a canary and those that it skips as unchanged. It makes one document after
+//! another, and any prefix of them leads to the same end.
 
 use std::cmp::Reverse;
 
@@ -26,6 +26,8 @@ struct Progress {
     failed: u64,
     /// Operations that a person has completed.
     by_hand: u64,
+    /// Instances that needed no operation.
+    unchanged: u64,
     /// The first operation that did not succeed, with its reason.
     first_failure: Option<String>,
 }
@@ -90,13 +92,31 @@ impl PlansState {
             (Reverse(is_same), Reverse(is_running), one.created_at, one.name.clone())
         });
         let assigned = open.iter().enumerate().filter_map(|(at, instance)| {
-            if at < missing {
-                update(plan, revision, instance, pass.now)
-            } else {
+            if at >= missing {
                 delete(plan, revision, instance, pass.now)
+            } else if revision.skip_unchanged && self.is_proven_unchanged(plan, &same, instance, pass) {
+                keep(revision, instance, pass.now)
+            } else {
+                update(plan, revision, instance, pass.now)
             }
         });
         assigned.take(max).collect()
+    }
+
+    /// Whether the node is proven to run an instance by one of these revisions, and no operation is running.
+    fn is_proven_unchanged<E: PlansEvidence>(
+        &self,
+        plan: &Plan,
+        same: &[&RevisionId],
+        instance: &Instance,
+        pass: &mut Pass<'_, E>,
+    ) -> bool {
+        if instance.stopped || operations::running(instance).is_some() || !runs_one_of(same, instance) {
+            return false;
+        }
+        let Some(active) = instance.active() else { return false };
+        let order = pass.order(self, plan, instance, active);
+        order.is_some_and(|order| pass.evidence.placement(&active.node, &instance.name).runs(order))
     }
 
     /// Makes an instance, placed on a node if one has room.
@@ -106,39 +126,52 @@ impl PlansState {
         revision: &PlanRevision,
         pass: &mut Pass<'_, E>,
     ) -> Option<PlansDocument> {
+        let first = pass.made.get(&revision.id).copied().unwrap_or(0);
+        let (number, mut instance) =
+            self.new_instance(plan, &revision.id, revision.id.as_str(), first, pass.now)?;
+        pass.made.insert(revision.id.clone(), number + 1);
+        let _ = self.prepare(plan, &mut instance, 0, pass);
+        Some(PlansDocument::Instance(instance))
+    }
+
+    /// A new instance of a revision with its CREATE, and its number among those with this cause, from `first` on.
+    pub(super) fn new_instance(
+        &self,
+        plan: &Plan,
+        revision: &RevisionId,
+        cause: &str,
+        first: u32,
+        now: Timestamp,
+    ) -> Option<(u32, Instance)> {
         let (uid, service) = (plan.uid.as_str(), plan.spec.service_name.as_str());
         // At most as many names are taken as the plan has instances.
         let taken = self.instances.get(&plan.spec.name).map_or(0, std::collections::BTreeMap::len);
-        let first = pass.made.get(&revision.id).copied().unwrap_or(0);
         let mut numbers =
             first..first.saturating_add(u32::try_from(taken).unwrap_or(u32::MAX)).saturating_add(1);
         let (number, (name, display_name)) = numbers.find_map(|number| {
-            let named = naming::instance(uid, service, revision.id.as_str(), number)?;
+            let named = naming::instance(uid, service, cause, number)?;
             self.instance(&plan.spec.name, &named.0).is_none().then_some((number, named))
         })?;
-        pass.made.insert(revision.id.clone(), number + 1);
         let mut instance = Instance {
             api_version: Default::default(),
             kind: Default::default(),
             name,
             display_name,
             plan: plan.spec.name.clone(),
-            revision: revision.id.clone(),
+            revision: revision.clone(),
             version: 0,
             state: InstanceState::Active,
             stopped: false,
             restarts: 0,
             placements: Vec::new(),
             operations: Vec::new(),
-            created_at: pass.now,
-            change: operations::change(pass.now, "CREATE is prepared", &Author::default()),
+            created_at: now,
+            change: operations::change(now, "CREATE is prepared", &Author::default()),
         };
         let preparing = OperationState::Preparing;
-        let id = Some(&revision.id);
-        let create = operations::new(&instance, OperationType::Create, id, preparing, pass.now)?;
+        let create = operations::new(&instance, OperationType::Create, Some(revision), preparing, now)?;
         instance.operations.push(create);
-        let _ = self.prepare(plan, &mut instance, 0, pass);
-        Some(PlansDocument::Instance(instance))
+        Some((number, instance))
     }
 
     /// Reserves a node for the CREATE or RELOCATE of an instance; returns whether the document has changed.
@@ -186,6 +219,13 @@ impl PlansState {
                 let message = format!("Deployment completed, {by_hand} of {all} operations by hand");
                 (RevisionState::Completed, message)
             }
+            None if progress.unchanged > 0 => {
+                let count = progress.unchanged;
+                let instances =
+                    if count == 1 { "1 instance was".to_owned() } else { format!("{count} instances were") };
+                let message = format!("Deployment completed, {instances} unchanged");
+                (RevisionState::Completed, message)
+            }
             None => (RevisionState::Completed, "Deployment completed successfully".to_owned()),
         };
         Some(with_revision(plan, &revision.id, state, &message, now))
@@ -199,7 +239,12 @@ impl PlansState {
                 one.operation_type == OperationType::Delete && one.state == OperationState::Running
             };
             let is_awaited = |one: &Operation| is_running_delete(one) || is_stopped_delete(one);
-            let is_counted = |one: &&Operation| one.revision.as_ref() == Some(revision) || is_awaited(one);
+            // One that is superseded is cancelled first.
+            let is_waiting = |one: &Operation| operations::may_be_superseded(one);
+            let is_of = |one: &Operation| one.revision.as_ref() == Some(revision);
+            let is_counted = |one: &&Operation| is_of(one) || is_awaited(one) || is_waiting(one);
+            let has_operation = instance.operations.iter().any(is_of);
+            progress.unchanged += u64::from(instance.revision == *revision && !has_operation);
             for operation in instance.operations.iter().filter(is_counted) {
                 progress.by_hand += u64::from(operation.completion.is_some());
                 match operation.state {
@@ -302,6 +347,16 @@ fn update(
     Some(PlansDocument::Instance(next))
 }
 
+/// Gives an instance to a revision that changes nothing of it: its order has the same content.
+fn keep(revision: &PlanRevision, instance: &Instance, now: Timestamp) -> Option<PlansDocument> {
+    let mut next = assigned(revision, instance, now);
+    let active = next.placements.iter_mut().find(|placement| placement.active)?;
+    active.revision = Some(revision.id.clone());
+    let sentence = format!("revision {} changes nothing of it", revision.id);
+    operations::finish(&mut next, operations::change(now, sentence, &Author::default()));
+    Some(PlansDocument::Instance(next))
+}
+
 /// Marks an instance for deletion by a revision.
 fn delete(
     plan: &Plan,
@@ -320,13 +375,12 @@ fn delete(
     Some(PlansDocument::Instance(next))
 }
 
-/// An instance of a revision. Operations of earlier revisions that have not begun are superseded.
+/// An instance of a revision. It supersedes earlier operations that have not begun.
 fn assigned(revision: &PlanRevision, instance: &Instance, now: Timestamp) -> Instance {
     let mut next = instance.clone();
     for at in 0..next.operations.len() {
         let operation = &next.operations[at];
-        let is_older = operation.revision.is_some() && operation.state != OperationState::Running;
-        if is_older && !operation.state.is_final() {
+        if operations::may_be_superseded(operation) {
             let sentence = format!("superseded by revision {}", revision.id);
             operations::end(&mut next, at, OperationState::Cancelled, sentence, now);
         }

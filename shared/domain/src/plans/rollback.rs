@@ -42,6 +42,7 @@ impl PlansState {
             coordinates: earlier.coordinates.clone(),
             max_unavailable: earlier.max_unavailable,
             canary: None,
+            skip_unchanged: false,
             expected_version: request.expected_version,
             request_id: request.request_id.clone(),
         };

@@ -417,6 +417,19 @@ pub(super) fn candidates(
     (ranked.into_iter().take(max).map(candidate).collect(), all)
 }
 
+/// Why a node cannot run an instance of a plan with the content of a revision (none: the newest), if a rule rejects it.
+pub(super) fn rejection_of(
+    state: &PlansState,
+    plan: &Plan,
+    revision: Option<&PlanRevision>,
+    node: &Node,
+    now: Timestamp,
+) -> Option<String> {
+    let newest = Wanted::of(plan);
+    let coordinates = revision.map(|revision| &revision.coordinates).or(newest.coordinates);
+    Rules::new(state, Wanted { coordinates, ..newest }, now).first(node).map(|rejection| rejection.sentence)
+}
+
 /// Whether an instance of a plan would find a node.
 pub(super) fn is_placeable(state: &PlansState, wanted: Wanted<'_>, now: Timestamp) -> bool {
     !Scheduler::new(state, wanted, now).best.is_empty()

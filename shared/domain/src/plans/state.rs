@@ -1,13 +1,13 @@
 //! The fold of PLANS: the newest document of each subject, and the usage of each node by placements. It reads no stream and decides
 //! nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::SignedDuration;
 use muster_contract::RequestedBy;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::ProfileType;
-use muster_contract::limits::REQUEST_ID_KEPT;
+use muster_contract::limits::{DELETED_INSTANCES_MAX, REQUEST_ID_KEPT};
 use muster_contract::plans::{
     Capability, Cluster, Instance, InstanceState, Node, OperationState, OperationType, Plan, PlanState,
     Resources,
@@ -31,6 +31,8 @@ pub struct PlansState {
     pub(super) instances: BTreeMap<PlanName, BTreeMap<InstanceName, Instance>>,
     /// Instances that are deleted, by plan.
     removed: BTreeMap<PlanName, BTreeMap<InstanceName, RemovedInstance>>,
+    /// The newest of them, the oldest first.
+    deleted: BTreeMap<PlanName, VecDeque<Instance>>,
     pub(super) nodes: BTreeMap<DeviceKey, Node>,
     pub(super) clusters: BTreeMap<ClusterName, Cluster>,
     pub(super) capabilities: BTreeMap<CapabilityName, Capability>,
@@ -184,9 +186,15 @@ impl PlansState {
         before
     }
 
-    /// Keeps the operations of an instance that is deleted now.
+    /// Keeps an instance that is deleted now, and its operations.
     fn keep_removed(&mut self, plan: &PlanName, name: &InstanceName, deleted: Option<&Instance>) {
-        let Some(Instance { created_at, operations, .. }) = deleted else { return };
+        let Some(instance @ Instance { created_at, operations, .. }) = deleted else { return };
+        let newest = self.deleted.entry(plan.clone()).or_default();
+        newest.retain(|one| one.name != *name);
+        newest.push_back(instance.clone());
+        while newest.len() > DELETED_INSTANCES_MAX {
+            newest.pop_front();
+        }
         let operations = operations.iter().map(|one| (one.operation_type, one.state)).collect();
         let kept = RemovedInstance { created_at: *created_at, operations };
         self.removed.entry(plan.clone()).or_default().insert(name.clone(), kept);
@@ -204,6 +212,17 @@ impl PlansState {
             one.created_at >= created_at && self.instance(name, instance).is_none()
         };
         removed.filter(is_deleted).flat_map(|(_, one)| one.operations.iter().copied())
+    }
+
+    /// The newest deleted instances of a plan. Those of an earlier plan of its name are not among them, nor one whose deletion was not
+    /// stored.
+    pub(super) fn deleted_instances(&self, plan: &PlanName) -> impl Iterator<Item = &Instance> {
+        let since = self.plans.get(plan).map(|plan| plan.created_at);
+        let newest = self.deleted.get(plan).into_iter().flatten();
+        newest.filter(move |one| {
+            since.is_some_and(|since| one.created_at >= since)
+                && self.instance(&one.plan, &one.name).is_none()
+        })
     }
 
     fn replace_placements(
@@ -303,6 +322,13 @@ impl PlansState {
                 self.capabilities.get(name).cloned().map(PlansDocument::Capability)
             }
         }
+    }
+
+    /// The document of a deleted instance, if it is one of the newest of its plan.
+    pub(super) fn deleted_document(&self, subject: &PlansSubject) -> Option<PlansDocument> {
+        let PlansSubject::Instance(plan, name) = subject else { return None };
+        let found = self.deleted_instances(plan).find(|instance| instance.name == *name);
+        found.cloned().map(PlansDocument::Instance)
     }
 
     /// A plan that is not deleted.

@@ -1,8 +1,10 @@
 //! The rules of plans on a simulated hub: a log with compare-and-set, devices that carry out orders, and persons who approve.
 
+mod approvals;
 mod canary;
 mod complete;
 mod hooks;
+mod instance_requests;
 mod inventory;
 mod lifecycle;
 mod migrate;
@@ -12,6 +14,7 @@ mod revisions;
 mod rollback;
 mod rolling;
 mod scheduling;
+mod unchanged;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -352,6 +355,11 @@ fn check_invariants(state: &PlansState) {
     for instance in state.instances.values().flat_map(BTreeMap::values) {
         let running = |one: &&Operation| one.state == OperationState::Running;
         assert!(instance.operations.iter().filter(running).count() <= 1, "{instance:?}");
+        let has_begun =
+            |one: &&Operation| one.history.iter().any(|step| step.state == OperationState::Running);
+        for operation in instance.operations.iter().filter(has_begun) {
+            assert!(operation.approval.is_some(), "{operation:?} has begun, and nobody approved it");
+        }
         for placement in instance.placements.iter().filter(|placement| placement.revision.is_some()) {
             let is_approved = instance.operations.iter().any(|one| one.approval.is_some());
             assert!(is_approved, "{placement:?} has an order that nobody approved");

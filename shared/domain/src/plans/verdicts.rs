@@ -1,11 +1,11 @@
-//! Answers requests about operations: a person's own ones, approvals, rejections and cancellations.
+//! Answers requests about operations: a person's own ones, approvals, also of a whole revision, rejections and cancellations.
 
 use muster_contract::Timestamp;
 use muster_contract::desired::ProfileType;
 use muster_contract::limits::OPEN_OPERATIONS_MAX;
 use muster_contract::plans::{
     Instance, InstanceState, Operation, OperationApproval, OperationRequest, OperationState, OperationType,
-    OperationVerdictRequest, Plan, PlannerErrorBody,
+    OperationVerdictRequest, Plan, PlanApproveRequest, PlannerErrorBody,
 };
 
 use super::content::content;
@@ -23,7 +23,17 @@ impl PlansState {
     ) -> Result<PlansDocument, PlannerErrorBody> {
         let plan = self.plan_at(&request.plan, None)?;
         let instance = self.instance_at(&request.plan, &request.instance, request.expected_version)?;
+        let changes_content = matches!(
+            request.operation_type,
+            OperationType::Create | OperationType::Update | OperationType::Delete
+        );
+        if changes_content {
+            self.check_changeable(plan, request.operation_type)?;
+        }
         check_operation(self, request, plan, instance)?;
+        if changes_content {
+            return self.request_change(request, plan, instance, author, now);
+        }
         let mut next = instance.clone();
         let operation_type = request.operation_type;
         let operation = operations::new(&next, operation_type, None, OperationState::Preparing, now);
@@ -34,6 +44,10 @@ impl PlansState {
             operations::await_approval(&mut operation, plan, now);
         }
         next.operations.push(operation);
+        if let Some(node) = &request.node {
+            let at = next.operations.len() - 1;
+            self.reserve(plan, &mut next, at, node, now)?;
+        }
         let sentence = format!("{} is requested", operation_type.as_str());
         operations::finish(&mut next, operations::change(now, sentence, author));
         Ok(PlansDocument::Instance(next))
@@ -67,6 +81,40 @@ impl PlansState {
         let sentence = format!("{} is approved", operation.operation_type.as_str());
         operations::finish(&mut next, operations::change(now, sentence, author));
         Ok(PlansDocument::Instance(next))
+    }
+
+    /// Approves a revision with all its operations; one that is approved stays as it is.
+    pub(super) fn approve_revision(
+        &self,
+        request: &PlanApproveRequest,
+        author: &Author,
+        now: Timestamp,
+    ) -> Result<PlansDocument, PlannerErrorBody> {
+        let plan = self.plan_at(&request.plan, request.expected_version)?;
+        let at = plan.revisions.iter().position(|revision| revision.id == request.id);
+        let at = at.ok_or_else(|| not_found(format!("revision {} of plan {}", request.id, request.plan)))?;
+        let revision = &plan.revisions[at];
+        if revision.state.is_final() {
+            let message =
+                format!("revision {} is {}, and waits for no approval", request.id, revision.state.as_str());
+            return Err(precondition(message));
+        }
+        if revision.approval.is_none() && plan.awaits_hooks(revision) {
+            let message = format!(
+                "the hooks of revision {} may change it yet: approve it once they have answered",
+                request.id
+            );
+            return Err(precondition(message));
+        }
+        let mut next = plan.clone();
+        if revision.approval.is_none() {
+            check_text("rule", request.rule.as_deref())?;
+            next.version += 1;
+            next.revisions[at].approval =
+                Some(OperationApproval { by: author.by.clone(), at: now, rule: request.rule.clone() });
+            next.change = operations::change(now, format!("revision {} is approved", request.id), author);
+        }
+        Ok(PlansDocument::Plan(next))
     }
 
     /// Rejects or cancels an operation.
@@ -113,9 +161,14 @@ fn check_operation(
     plan: &Plan,
     instance: &Instance,
 ) -> Result<(), PlannerErrorBody> {
-    let word = request.operation_type.as_str();
-    match request.operation_type {
-        OperationType::Relocate => {}
+    let (word, kind) = (request.operation_type.as_str(), request.operation_type);
+    if request.node.is_some() && !matches!(kind, OperationType::Create | OperationType::Relocate) {
+        return Err(invalid("node", format!("is not of {word}: leave it out")));
+    }
+    if request.revision.is_some() && !matches!(kind, OperationType::Create | OperationType::Update) {
+        return Err(invalid("revision", format!("is not of {word}: leave it out")));
+    }
+    match kind {
         OperationType::Stop | OperationType::Restart if !stops_in_place(state, plan, instance) => {
             return Err(precondition(format!(
                 "{word} is not supported for charts and manifests: scale the plan down, or deploy other coordinates"
@@ -125,17 +178,19 @@ fn check_operation(
         OperationType::Stop if instance.stopped => {
             return Err(precondition(format!("instance {} is stopped", instance.display_name)));
         }
-        OperationType::Stop => {}
-        _ => return Err(invalid("type", format!("{word} is made by revisions: use plan-deploy"))),
+        _ => {}
     }
     if instance.state != InstanceState::Active {
         return Err(precondition(format!("instance {} is marked for deletion", instance.display_name)));
     }
-    if instance.active().is_none_or(|placement| placement.revision.is_none()) {
+    let is_without_order = instance.active().is_none_or(|placement| placement.revision.is_none());
+    if is_without_order
+        && matches!(kind, OperationType::Stop | OperationType::Restart | OperationType::Relocate)
+    {
         return Err(precondition(format!("instance {} runs on no node", instance.display_name)));
     }
     let open = instance.operations.iter().filter(|operation| !operation.state.is_final());
-    if open.clone().any(|operation| operation.operation_type == request.operation_type) {
+    if open.clone().any(|operation| operation.operation_type == kind) {
         return Err(precondition(format!(
             "instance {} has a {word} that has not ended",
             instance.display_name

@@ -149,12 +149,18 @@ fn revisions(plan: &Plan, frame: Frame) -> String {
         table.row([
             revision.id.as_str().into(),
             Cell::from(instance_count(revision)),
-            Cell::styled(word(&revision.state), revision_style(revision.state)),
+            Cell::styled(state_word(revision), revision_style(revision.state)),
             clean(&revision.message).into(),
             clean(&payloads.collect::<Vec<_>>().join(", ")).into(),
         ]);
     }
     totalled(&table.within(frame.width), plan.revisions.len())
+}
+
+/// The state of a revision, and whether all its operations are approved.
+fn state_word(revision: &PlanRevision) -> String {
+    let approved = if revision.approval.is_some() { ", approved" } else { "" };
+    format!("{}{approved}", word(&revision.state))
 }
 
 /// The number of instances of the plan; of a canary also how many of them get the revision.

@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{BODY_BYTES_MAX, Fields, read_body};
 use super::idempotency::RequestName;
+use super::routes::of;
 use super::shape::{is_of, typed, wrong_kind};
 use super::{PathParams, document, path_names};
 use crate::people::People;
@@ -42,9 +43,9 @@ pub(crate) struct Change {
     /// The service's name of the request.
     pub verb: &'static str,
     /// Pointers to the fields of the request that the address sets, where they are not `/name`.
-    pub named: &'static [(&'static str, &'static str)],
+    pub named: Pointers,
     /// Pointers to the fields that every request of this address has, with their values.
-    pub fixed: &'static [(&'static str, &'static str)],
+    pub fixed: Pointers,
     /// The pointer to the part of the request that is the body.
     pub body: &'static str,
     /// Fields of that part that have no use at this address.
@@ -57,6 +58,53 @@ pub(crate) struct Change {
     pub answer: fn(&mut SchemaGenerator) -> Schema,
     /// The status of an answer: 202 if devices or operations carry the change out later.
     pub status: StatusCode,
+}
+
+/// Fields of a request, each with a pointer.
+pub(crate) type Pointers = &'static [(&'static str, &'static str)];
+
+/// A change that is one request, with an address, the service and its verb.
+pub(crate) const fn change<T, A>(
+    method: ChangeMethod,
+    path: &'static str,
+    service: Service,
+    verb: &'static str,
+    summary: &'static str,
+) -> Change
+where
+    T: DeserializeOwned + JsonSchema + 'static,
+    A: JsonSchema,
+{
+    Change {
+        method,
+        path,
+        summary,
+        service,
+        verb,
+        named: &[],
+        fixed: &[],
+        body: "",
+        without: &[],
+        check: checked::<T>,
+        part: T::json_schema,
+        answer: of::<A>,
+        status: StatusCode::OK,
+    }
+}
+
+/// A change that devices or operations carry out later.
+pub(crate) const fn accepted<T, A>(
+    method: ChangeMethod,
+    path: &'static str,
+    service: Service,
+    verb: &'static str,
+    summary: &'static str,
+) -> Change
+where
+    T: DeserializeOwned + JsonSchema + 'static,
+    A: JsonSchema,
+{
+    Change { status: StatusCode::ACCEPTED, ..change::<T, A>(method, path, service, verb, summary) }
 }
 
 /// Methods of changes.

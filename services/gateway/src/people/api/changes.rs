@@ -8,65 +8,18 @@ use muster_contract::defined::ViewDefinition;
 use muster_contract::groups::{RemoveViewRequest, ViewAnswer};
 use muster_contract::notify::{SubscriptionAnswer, UnsubscribeRequest};
 use muster_contract::plans::{
-    Capability, CapabilitySpec, Cluster, ClusterSpec, DisruptionRequest, Instance, InventoryApplyRequest,
-    InventoryDeleteRequest, InventoryStateRequest, Node, NodeSpec, OperationRequest, OperationVerdictRequest,
-    Plan, PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanMigrateRequest, PlanRollbackRequest,
-    PlanStateRequest, RevisionStateRequest,
+    Capability, CapabilitySpec, Cluster, ClusterSpec, DisruptionRequest, Instance, InstanceCreateRequest,
+    InventoryApplyRequest, InventoryDeleteRequest, InventoryStateRequest, Node, NodeSpec, OperationRequest,
+    OperationVerdictRequest, Plan, PlanApplyRequest, PlanApproveRequest, PlanDeleteRequest,
+    PlanDeployRequest, PlanMigrateRequest, PlanRollbackRequest, PlanStateRequest, RevisionStateRequest,
 };
 use muster_contract::query::{ApplyRequest, PublishAnswer, RemoveRequest, RetireRequest};
 use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest};
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 
 use super::change::ChangeMethod::{Delete, Post, Put};
 use super::change::Service::{Notify, Planner, Publisher, Views};
-use super::change::{Change, ChangeMethod, Service, checked};
-use super::routes::of;
-
-type Pointers = &'static [(&'static str, &'static str)];
-
-const fn change<T, A>(
-    method: ChangeMethod,
-    path: &'static str,
-    service: Service,
-    verb: &'static str,
-    summary: &'static str,
-) -> Change
-where
-    T: DeserializeOwned + JsonSchema + 'static,
-    A: JsonSchema,
-{
-    Change {
-        method,
-        path,
-        summary,
-        service,
-        verb,
-        named: &[],
-        fixed: &[],
-        body: "",
-        without: &[],
-        check: checked::<T>,
-        part: T::json_schema,
-        answer: of::<A>,
-        status: StatusCode::OK,
-    }
-}
-
-/// A change that devices or operations carry out later.
-const fn accepted<T, A>(
-    method: ChangeMethod,
-    path: &'static str,
-    service: Service,
-    verb: &'static str,
-    summary: &'static str,
-) -> Change
-where
-    T: DeserializeOwned + JsonSchema + 'static,
-    A: JsonSchema,
-{
-    Change { status: StatusCode::ACCEPTED, ..change::<T, A>(method, path, service, verb, summary) }
-}
+use super::change::{Change, ChangeMethod, Pointers, accepted, change};
 
 const fn plan_state(path: &'static str, fixed: Pointers, summary: &'static str) -> Change {
     Change { fixed, ..change::<PlanStateRequest, Plan>(Post, path, Planner, "plan-state", summary) }
@@ -76,9 +29,15 @@ const fn revision(path: &'static str, fixed: Pointers, summary: &'static str) ->
     Change { fixed, ..change::<RevisionStateRequest, Plan>(Post, path, Planner, "plan-revision", summary) }
 }
 
-const fn operation(path: &'static str, fixed: Pointers, summary: &'static str) -> Change {
+const fn operation(
+    path: &'static str,
+    fixed: Pointers,
+    without: &'static [&'static str],
+    summary: &'static str,
+) -> Change {
     Change {
         fixed,
+        without,
         ..accepted::<OperationRequest, Instance>(Post, path, Planner, "operation-request", summary)
     }
 }
@@ -253,21 +212,65 @@ pub(crate) static CHANGES: &[Change] = &[
         &[("/verb", "stop")],
         "`muster plan stop`: a deployment that runs fails, with its running operations, whatever their nodes report",
     ),
+    change::<PlanApproveRequest, Plan>(
+        Post,
+        "/plans/{plan}/revisions/{id}/approve",
+        Planner,
+        "plan-approve",
+        "`muster plan approve-deployment`: approve all operations of a deployment, also those that it has not made yet",
+    ),
+    accepted::<InstanceCreateRequest, Instance>(
+        Post,
+        "/plans/{plan}/instances",
+        Planner,
+        "instance-create",
+        "`muster instance create`: request another instance of a plan",
+    ),
+    operation(
+        "/plans/{plan}/instances/{instance}/create",
+        &[("/type", "CREATE")],
+        &[],
+        "request that an instance without a node gets one",
+    ),
+    operation(
+        "/plans/{plan}/instances/{instance}/update",
+        &[("/type", "UPDATE")],
+        &["node"],
+        "`muster instance update`: request that an instance gets the content of a completed deployment",
+    ),
+    operation(
+        "/plans/{plan}/instances/{instance}/delete",
+        &[("/type", "DELETE")],
+        &["revision", "node"],
+        "`muster instance delete`: request that an instance is deleted; at once if no node has its order",
+    ),
     operation(
         "/plans/{plan}/instances/{instance}/stop",
         &[("/type", "STOP")],
+        &["revision", "node"],
         "`muster instance stop`: request that an instance is stopped; it keeps its node",
     ),
     operation(
         "/plans/{plan}/instances/{instance}/restart",
         &[("/type", "RESTART")],
+        &["revision", "node"],
         "`muster instance restart`: request that an instance is started again",
     ),
     operation(
         "/plans/{plan}/instances/{instance}/relocate",
         &[("/type", "RELOCATE")],
+        &["revision", "node"],
         "`muster instance relocate`: request that an instance moves to another node",
     ),
+    Change {
+        named: &[("site", "/node/site"), ("device", "/node/device")],
+        ..operation(
+            "/plans/{plan}/instances/{instance}/relocate/{site}/{device}",
+            &[("/type", "RELOCATE")],
+            &["revision"],
+            "`muster instance relocate --to`: request that an instance moves to this node",
+        )
+    },
     Change {
         status: StatusCode::ACCEPTED,
         ..verdict(

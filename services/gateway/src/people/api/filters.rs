@@ -134,6 +134,7 @@ pub(crate) const INSTANCES: &[Param] = &[
         about: "Only of this deployment of their plan; may be repeated",
     },
     param("node", Kind::Devices, "Only on this node, as SITE/DEVICE; may be repeated"),
+    param("includeDeleted", Kind::Flag, "Deleted ones as well: the newest 256 of each plan"),
 ];
 /// Filters of operations.
 pub(crate) const OPERATIONS: &[Param] = &[

@@ -166,6 +166,7 @@ fn deployment(plan: &Plan, revision: &PlanRevision, now: Timestamp) -> Markup {
         @for (payload, coordinates) in &revision.coordinates {
             p.more { code { (payload) " " (cut(&serde_json::to_string(coordinates).unwrap_or_default())) } }
         }
+        @if current::offers_approvals() && may_approve(plan, revision) { (approval_act(plan, revision)) }
         @if current::offers_changes() { (deployment_acts(plan, revision)) }
     }
 }
@@ -174,6 +175,14 @@ fn cut(text: &str) -> String {
     let mut signs = text.chars();
     let shown: String = signs.by_ref().take(COORDINATES_CHARS_MAX).collect();
     if signs.next().is_some() { shown + "\u{2026}" } else { shown }
+}
+
+/// The approval of all operations of a deployment.
+fn approval_act(plan: &Plan, revision: &PlanRevision) -> Markup {
+    let (address, id) = (address(plan.spec.name.as_str()), revision.id.as_str());
+    let target = format!("{address}/revisions/{}/approve", encoded(id));
+    let about = format!("operations of deployment {id}");
+    html! { div.acts { (act(&target, "Approve all", "first", &about, &[])) } }
 }
 
 fn deployment_acts(plan: &Plan, revision: &PlanRevision) -> Markup {
@@ -198,6 +207,11 @@ fn deployment_acts(plan: &Plan, revision: &PlanRevision) -> Markup {
             }
         }
     }
+}
+
+/// Whether all operations of a revision can be approved at once.
+fn may_approve(plan: &Plan, revision: &PlanRevision) -> bool {
+    !revision.state.is_final() && revision.approval.is_none() && !plan.awaits_hooks(revision)
 }
 
 /// Whether the planner rolls a plan back to a deployment.
@@ -252,6 +266,7 @@ mod tests {
         for words in [
             "1 instance (on nodes: 1 pending). 1 operation waiting for an approval.",
             "action=\"/plans/web/deactivate\"",
+            "action=\"/plans/web/revisions/web-1/approve\"",
             "action=\"/plans/web/revisions/web-1/pause\"",
             "data-confirm=\"Cancel deployment web-1?\"",
             "data-confirm=\"Stop and fail deployment web-1?\"",

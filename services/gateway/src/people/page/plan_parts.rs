@@ -114,9 +114,9 @@ pub(super) fn operation(status: &OperationStatus, now: Timestamp) -> Markup {
 fn facts(operation: &Operation, now: Timestamp) -> Markup {
     let is_open = !operation.state.is_final();
     html! {
-        @match &operation.revision {
-            Some(revision) => { "made by deployment " code { (revision) } }
-            None => { "requested " (requester(operation.requested_by.as_ref())) }
+        @match (&operation.revision, &operation.requested_by) {
+            (Some(revision), None) => { "made by deployment " code { (revision) } }
+            (_, by) => { "requested " (requester(by.as_ref())) }
         }
         @if let Some(step) = operation.history.last() { ", in this state since " (ago(step.at, now)) }
         @match &operation.approval {

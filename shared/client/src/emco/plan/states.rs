@@ -2,8 +2,8 @@
 //!
 //! A revision is `Instantiated` once it begins, and its predecessor then `Updated`; one that is refused or cancelled before has no
 //! entry. A revision of 0 instances is `Terminated` once it is completed, or leaves its predecessor `Updated` if it ends a migration. A
-//! person's stop gives `InstantiateStopped` or `TerminateStopped`, unless a later revision has begun. Approvals are of single
-//! operations, so there is no `Approved`.
+//! person's stop gives `InstantiateStopped` or `TerminateStopped`, unless a later revision has begun. The approval of a whole revision
+//! is `Approved`; approvals of single operations, and of a termination, have no entry.
 //!
 //! `instance` is the id of a revision, `revision` the sequence of PLANS at which the entry was made, 0 where EMCO has 0. Earlier
 //! versions than those of `actionsSince` are not kept.
@@ -83,6 +83,10 @@ struct History {
 impl History {
     /// Adds the entries of a revision that stands otherwise than before, at this time and sequence.
     fn add(&mut self, was: Option<&PlanRevision>, is: &PlanRevision, at: Timestamp, seq: u64) {
+        let is_approved_now = is.approval.is_some() && was.is_none_or(|was| was.approval.is_none());
+        if is.instances > 0 && is_approved_now {
+            self.actions.push(action("Approved", at, "", 0));
+        }
         let had_begun = was.is_some_and(|was| was.state != RevisionState::Pending);
         if is.instances > 0 && !had_begun && has_begun(is.state) {
             if let Some(before) = self.running.replace(is.id.to_string()) {

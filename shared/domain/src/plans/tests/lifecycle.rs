@@ -57,10 +57,12 @@ fn plan_state(state: &str) -> PlansRequest {
 fn each_request_in_each_state_is_legal_or_refused_as_the_table_says() {
     let rollback = PlansRequest::PlanRollback(request(json!({ "plan": "web", "id": "r2", "to": "r0" })));
     let delete = PlansRequest::PlanDelete(request(json!({ "plan": "web" })));
+    let approve = PlansRequest::PlanApprove(request(json!({ "plan": "web", "id": "r1" })));
     // Legal (+) or refused (-), a column for each of STATES. EMCO's word is in brackets.
     let table = [
         ("deploy (instantiate, update)", deploy_request("r2", 1, "2"), "----+++"),
         ("deploy with 0 instances (terminate)", deploy_request("r2", 0, "2"), "+++++++"),
+        ("approve", approve, "++++---"),
         ("rollback", rollback, "----+++"),
         ("pause", revision_request("r1", "pause"), "-++----"),
         ("resume", revision_request("r1", "resume"), "---+---"),

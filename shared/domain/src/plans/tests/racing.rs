@@ -18,6 +18,8 @@ struct Race {
     hub: Hub,
     planners: Vec<SimPlanner>,
     random: u64,
+    /// Whether a person has changed the number of instances since the last deployment.
+    is_changed_by_hand: bool,
 }
 
 impl Race {
@@ -25,7 +27,7 @@ impl Race {
         let mut hub = Hub::with_nodes(&[4, 8, 8, 4]);
         hub.ask(plan_request(&json!({}))).unwrap();
         let planners = (0..planners).map(|_| SimPlanner::default()).collect();
-        Self { hub, planners, random: random | 1 }
+        Self { hub, planners, random: random | 1, is_changed_by_hand: false }
     }
 
     fn pick(&mut self, of: usize) -> usize {
@@ -109,7 +111,7 @@ impl Race {
         })
     }
 
-    /// A person approves, rejects, completes by hand, stops or asks for something.
+    /// A person approves, also a whole revision, rejects, completes by hand, stops or asks for something.
     fn person(&mut self) {
         let pending = self.hub.pending();
         let verdict = self.pick(12);
@@ -117,6 +119,12 @@ impl Race {
             let open = self.hub.state.plan(&plan_name()).and_then(|plan| plan.open_revision());
             let stop = open.map(|open| json!({ "plan": "web", "id": open.id, "verb": "stop" }));
             let _ = stop.map(|stop| self.hub.ask(PlansRequest::PlanRevision(request(stop))));
+        } else if self.pick(20) == 0 {
+            self.change_one_instance(verdict);
+        } else if self.pick(30) == 0 {
+            let newest = self.hub.state.plan(&plan_name()).and_then(|plan| plan.revisions.last());
+            let approval = newest.map(|newest| json!({ "plan": "web", "id": newest.id }));
+            let _ = approval.map(|approval| self.hub.ask(PlansRequest::PlanApprove(request(approval))));
         } else if let Some((instance, operation)) = pending.first() {
             let request = Hub::verdict(instance, operation);
             let request =
@@ -130,7 +138,22 @@ impl Race {
         } else if let Some(instance) = self.hub.instances().first().filter(|_| verdict < 3) {
             let relocate = json!({ "plan": "web", "instance": instance.name, "type": "RELOCATE" });
             let _ = self.hub.ask(PlansRequest::Operation(request(relocate)));
+        } else if verdict < 7 {
+            self.change_one_instance(verdict);
         }
+    }
+
+    /// A person asks for one instance more, or changes or deletes one.
+    fn change_one_instance(&mut self, verdict: usize) {
+        let instance = self.hub.instances().last().map(|instance| instance.name.clone());
+        let kind = ["CREATE", "UPDATE", "DELETE"][verdict % 3];
+        let asked = match instance.filter(|_| verdict > 3) {
+            Some(name) => {
+                PlansRequest::Operation(request(json!({ "plan": "web", "instance": name, "type": kind })))
+            }
+            None => PlansRequest::InstanceCreate(request(json!({ "plan": "web" }))),
+        };
+        self.is_changed_by_hand |= self.hub.ask(asked).is_ok();
     }
 
     /// A person judges an operation of a plan, or cancels or stops a migration to it.
@@ -164,12 +187,13 @@ proptest! {
 
     #[test]
     fn racing_planners_that_die_at_any_step_lose_nothing(
-        seed in any::<u64>(), planners in 1_usize..4, counts in prop::collection::vec((0_u32..5, 0_u8..3), 1..4),
+        seed in any::<u64>(), planners in 1_usize..4, counts in prop::collection::vec((0_u32..5, 0_u8..4), 1..4),
     ) {
         let mut race = Race::new(seed, planners);
         for (at, (count, kind)) in counts.iter().enumerate() {
-            let deploy = [deploy_request, rolling::rolling_request, canary::one_canary][usize::from(*kind)];
-            let _ = race.hub.ask(deploy(&format!("r{at}"), *count, &format!("{}", at / 2)));
+            let deploy = [deploy_request, rolling::rolling_request, canary::one_canary, unchanged::skipping_request][usize::from(*kind)];
+            let asked = race.hub.ask(deploy(&format!("r{at}"), *count, &format!("{}", at / 2)));
+            race.is_changed_by_hand &= asked.is_err();
             for _ in 0..150 {
                 race.step();
                 if race.pick(4) == 0 {
@@ -187,7 +211,7 @@ proptest! {
         }).collect();
         prop_assert_eq!(hub.devices.desired.len(), placements.len(), "no orphan and none missing");
         prop_assert!(placements.iter().all(|on| hub.devices.desired.contains_key(on)));
-        if last.state == RevisionState::Completed {
+        if last.state == RevisionState::Completed && !race.is_changed_by_hand {
             prop_assert_eq!(hub.instances().len(), last.instances as usize);
             let is_of_last = |one: &&Instance| one.revision == last.id;
             let changed = hub.instances().iter().filter(is_of_last).count();

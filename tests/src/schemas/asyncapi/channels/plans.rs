@@ -26,11 +26,14 @@ pub(in crate::schemas::asyncapi) const READS: [(&str, &str); 7] = [
 ];
 
 /// The other requests of an approver, each with its answer.
-pub(in crate::schemas::asyncapi) const VERDICTS: [(&str, &str); 2] =
-    [("plannerOperationApprove", "Instance"), ("plannerOperationReject", "Instance")];
+pub(in crate::schemas::asyncapi) const VERDICTS: [(&str, &str); 3] = [
+    ("plannerPlanApprove", "Plan"),
+    ("plannerOperationApprove", "Instance"),
+    ("plannerOperationReject", "Instance"),
+];
 
 /// The requests of operators alone, each with its answer.
-pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 15] = [
+pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 16] = [
     ("plannerPlanApply", "Plan"),
     ("plannerPlanDelete", "Plan"),
     ("plannerPlanState", "Plan"),
@@ -38,6 +41,7 @@ pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 15] = [
     ("plannerPlanRollback", "Plan"),
     ("plannerPlanMigrate", "Plan"),
     ("plannerPlanRevision", "Plan"),
+    ("plannerInstanceCreate", "Instance"),
     ("plannerOperationRequest", "Instance"),
     ("plannerOperationCancel", "Instance"),
     ("plannerOperationComplete", "Instance"),
@@ -143,6 +147,12 @@ fn plans() -> Vec<Channel> {
             &["RevisionStateRequest"],
             "Pauses, resumes or cancels a revision.",
         ),
+        ask(
+            "plannerPlanApprove",
+            "plan-approve",
+            &["PlanApproveRequest"],
+            "Approves a revision with all its operations.",
+        ),
         ask("plannerPlanGet", "plan-get", &["PlanQuery"], "A plan, with counts."),
         ask("plannerPlanList", "plan-list", &["PlansQuery"], "Plans, page by page."),
         ask(
@@ -150,6 +160,12 @@ fn plans() -> Vec<Channel> {
             "plan-explain",
             &["PlanQuery"],
             "The node of another instance, and the reason against each other node.",
+        ),
+        ask(
+            "plannerInstanceCreate",
+            "instance-create",
+            &["InstanceCreateRequest"],
+            "Requests another instance of a plan.",
         ),
         ask("plannerInstanceList", "instance-list", &["InstancesQuery"], "Instances, page by page."),
     ]
