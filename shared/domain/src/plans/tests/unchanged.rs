@@ -73,9 +73,8 @@ fn an_instance_that_is_not_proven_to_run_the_content_gets_its_update() {
         hub.ask(PlansRequest::Operation(request(stop))).unwrap();
         hub.approve_all();
     };
-    let cases: [(&str, &dyn Fn(&mut Hub), usize); 3] =
-        [("silent", &silent, 1), ("failing", &failing, 3), ("stopped", &stopped, 1)];
-    for (name, make, updates) in cases {
+    let makes: [&dyn Fn(&mut Hub); 3] = [&silent, &failing, &stopped];
+    for ((name, updates), make) in [("silent", 1), ("failing", 3), ("stopped", 1)].into_iter().zip(makes) {
         let mut hub = hub();
         make(&mut hub);
         hub.ask(skipping_request("r2", 3, "1")).unwrap();
