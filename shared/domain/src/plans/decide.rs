@@ -345,8 +345,7 @@ impl PlansState {
         now: Timestamp,
     ) -> Result<PlansDocument, PlannerErrorBody> {
         let plan = self.plan_at(&request.plan, request.expected_version)?;
-        let at = plan.revisions.iter().position(|revision| revision.id == request.id);
-        let at = at.ok_or_else(|| not_found(format!("revision {} of plan {}", request.id, request.plan)))?;
+        let at = revision_index(plan, &request.id)?;
         let revision = &plan.revisions[at];
         let state = match (request.verb, revision.state) {
             (RevisionVerb::Pause, RevisionState::InProgress) => RevisionState::Paused,
@@ -378,6 +377,12 @@ impl PlansState {
         next.change = operations::change(now, sentence, author);
         Ok(PlansDocument::Plan(next))
     }
+}
+
+/// The index of a revision in its plan.
+pub(super) fn revision_index(plan: &Plan, id: &RevisionId) -> Result<usize, PlannerErrorBody> {
+    let at = plan.revisions.iter().position(|revision| revision.id == *id);
+    at.ok_or_else(|| not_found(format!("revision {id} of plan {}", plan.spec.name)))
 }
 
 /// Checks the length of a text of a request.

@@ -9,7 +9,7 @@ use muster_contract::plans::{
 };
 
 use super::content::content;
-use super::decide::{check_text, invalid, not_found, precondition};
+use super::decide::{check_text, invalid, not_found, precondition, revision_index};
 use super::document::PlansDocument;
 use super::operations::{self, Author};
 use super::state::PlansState;
@@ -91,8 +91,7 @@ impl PlansState {
         now: Timestamp,
     ) -> Result<PlansDocument, PlannerErrorBody> {
         let plan = self.plan_at(&request.plan, request.expected_version)?;
-        let at = plan.revisions.iter().position(|revision| revision.id == request.id);
-        let at = at.ok_or_else(|| not_found(format!("revision {} of plan {}", request.id, request.plan)))?;
+        let at = revision_index(plan, &request.id)?;
         let revision = &plan.revisions[at];
         if revision.state.is_final() {
             let message =
