@@ -9,6 +9,7 @@ use muster_domain::rollout::{Blocked, Known, RolloutProgress, Step, progress};
 use super::law::{Lawful, has_ended_badly, must};
 use super::ledger::{folded, lines};
 use super::members::{entry, wanted};
+use super::order::waits;
 use super::world::{Event, MINUTE, Millis, SECOND, World};
 
 /// Time without a stored document or decision after which a world is at rest: longer than every soak time, silence and pause.
@@ -30,6 +31,7 @@ pub(crate) enum End {
     Aborted,
     RolledBack,
     WaitsForDevice,
+    WaitsForRollout,
     NothingBegun,
 }
 
@@ -65,6 +67,7 @@ impl World {
                 rollouts: rollouts.collect(),
                 targets,
                 decisions: decisions.flat_map(|(_, (_, all))| all.rollouts.clone()).collect(),
+                waits: waits(&self.hub, fleet, &id),
                 next: None,
             };
             let lines = lines(&fleet_of_ledger, &id);
@@ -150,6 +153,7 @@ impl World {
                 let has_failed = rollout.known.contains(&Known::Failed);
                 (has_failed || rollout.targets.iter().any(is_dead)).then_some(End::WaitsForDevice)
             }
+            Step::Wait { because: Blocked::After, .. } => Some(End::WaitsForRollout),
             Step::Wait { .. }
             | Step::Check { .. }
             | Step::Ready { .. }

@@ -15,6 +15,7 @@ use muster_publisher::source::Fleet;
 use super::hub::Hub;
 use super::members::{Members, entry, members, wanted};
 use super::oracle::{KnownDevice, Proof, known_at};
+use super::order::waits_for;
 use super::wire::StoreDecisions;
 
 /// Time for which a device counts as silent after it was: a planner may have judged it before it was heard.
@@ -32,6 +33,7 @@ pub(crate) const KNOWN_EVIDENCE: &str = "a gate opens on evidence that LEDGER ha
 pub(crate) const OPEN_GATE: &str = "a wave begins once the gate before it is open by the recorded counts";
 pub(crate) const APPROVED: &str = "a wave that needs approvals begins with them";
 pub(crate) const ONE_BEGIN: &str = "a wave begins once in a run, and none before one that has begun";
+pub(crate) const IN_ORDER: &str = "a rollout begins once those that it comes after have succeeded";
 pub(crate) const NO_LOST_DECISION: &str = "no decision is lost";
 pub(crate) const PHASE_ALLOWS: &str = "a planner decides nothing about a rollout that is held";
 pub(crate) const ROLLED_BACK: &str =
@@ -260,7 +262,13 @@ impl Law {
         }
         let Some(fleet) = self.fleet.take() else { return Ok(()) };
         let lawful = members(&fleet, id, record.digest, path).map_or(Ok(()), |members| match decision.verb {
-            RolloutVerb::Begin => self.begin(hub, (id, record.digest), &members, (&before, decision)),
+            RolloutVerb::Begin => {
+                let waits_for = waits_for(hub, &fleet, id, path);
+                must(before.first_began().is_some() || waits_for.is_empty(), IN_ORDER, || {
+                    format!("{id} waits for {waits_for:?}")
+                })
+                .and_then(|()| self.begin(hub, (id, record.digest), &members, (&before, decision)))
+            }
             RolloutVerb::Pause | RolloutVerb::Abort | RolloutVerb::Rollback if role == Some("planner") => {
                 failed(hub, (id, record.digest), &members, decision)
             }

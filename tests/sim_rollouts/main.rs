@@ -24,6 +24,7 @@ mod law;
 mod ledger;
 mod members;
 mod oracle;
+mod order;
 mod people;
 mod programs;
 mod repository;

@@ -85,8 +85,15 @@ impl Repository {
         if folder == "sites/s1" && has_site && rng.bool() {
             self.policies.remove("sites/s1");
         } else {
-            self.policies.insert(folder, policy(rng));
+            let policy = policy(rng) + self.order(rng);
+            self.policies.insert(folder, policy);
         }
+    }
+
+    /// The order of the deployments in a policy, if it has one.
+    fn order(&self, rng: &mut Rng) -> &'static str {
+        let has_both = self.commands.len() == DEPLOYMENTS.len();
+        if has_both && rng.u8(0..3) == 0 { "after: {log: [app]}\n" } else { "" }
     }
 
     /// Commits a further device.

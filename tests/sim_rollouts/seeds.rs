@@ -160,8 +160,14 @@ fn a_seed_makes_the_same_world_every_time() {
 #[test]
 fn every_fault_and_end_is_in_some_seed() {
     let mut never: BTreeSet<_> = Fault::ALL.into_iter().map(|(fault, ..)| fault).collect();
-    let mut ends =
-        BTreeSet::from([End::Succeeded, End::Stopped, End::Aborted, End::RolledBack, End::WaitsForDevice]);
+    let mut ends = BTreeSet::from([
+        End::Succeeded,
+        End::Stopped,
+        End::Aborted,
+        End::RolledBack,
+        End::WaitsForDevice,
+        End::WaitsForRollout,
+    ]);
     for seed in 0..SABOTAGE_SEEDS {
         let tally = run(seed, Sabotage::None, false).0.tally;
         never.retain(|fault| !tally.faults.contains_key(fault));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::rollout::{ReleaseRefusal, RolloutRecord, RolloutTarget, TargetsAnswer};
+use muster_contract::rollout::{ReleaseRefusal, RolloutRecord, RolloutTarget, TargetsAnswer, WaitsFor};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, TargetDevice};
 use tokio::time::Instant;
@@ -129,7 +129,7 @@ impl TrackedRollouts {
         self.devices.retain(|_, device| Arc::strong_count(device) > 1);
     }
 
-    /// Applies the commit and the decisions of a deployment, at a moment and LEDGER's time then. False if its targets must be listed. A
+    /// Applies the commit, the decisions of a deployment and the rollouts that it waits for, at a moment and LEDGER's time then. False if its targets must be listed. A
     /// restored list that is too old, or of unknown age, gets no decisions: nothing is judged before it is listed again.
     pub(crate) fn set_head(
         &mut self,
@@ -151,6 +151,7 @@ impl TrackedRollouts {
         for rollout in &mut tracked.rollouts {
             let record = record_of(&head.decisions, &rollout.live);
             rollout.is_touched |= rollout.live.set_record(record);
+            rollout.is_touched |= rollout.live.set_waits(waits_of(&head.waits, &rollout.live));
             rollout.has_decisions = true;
         }
         tracked.is_outdated |= tracked.rollouts.iter_mut().any(|rollout| rollout.is_unshown(now));
@@ -170,7 +171,7 @@ impl TrackedRollouts {
     /// Replaces the rollouts of a deployment by those of its listed targets; listing began and ended at these times. Observe the
     /// deployment afterwards.
     pub(crate) fn insert(&mut self, id: &DeploymentId, answer: TargetsAnswer, began: Instant, now: Instant) {
-        let TargetsAnswer { revision, rollouts: policies, targets, decisions, .. } = answer;
+        let TargetsAnswer { revision, rollouts: policies, targets, decisions, waits, .. } = answer;
         let mut groups: BTreeMap<_, Vec<LiveTarget>> = BTreeMap::new();
         for target in targets {
             // A removal is no rollout: no report confirms that a device runs nothing.
@@ -187,6 +188,7 @@ impl TrackedRollouts {
             let rollout_id = RolloutId { deployment: id.clone(), digest };
             let mut live = LiveRollout::new(rollout_id, file, revision.clone(), policy, targets);
             live.set_record(record_of(&decisions, &live));
+            live.set_waits(waits_of(&waits, &live));
             let mut rollout = TrackedRollout::new(live);
             if let Some(at) = before.iter().position(|old| old.key() == rollout.key()) {
                 let old = before.swap_remove(at);
@@ -301,4 +303,9 @@ fn record_of(decisions: &[RolloutRecord], rollout: &LiveRollout) -> Option<Rollo
     let is_of =
         |record: &&RolloutRecord| record.digest == rollout.digest() && record.rollout == rollout.file();
     decisions.iter().find(is_of).cloned()
+}
+
+/// The rollouts that a rollout waits for.
+fn waits_of(waits: &BTreeMap<String, Vec<WaitsFor>>, rollout: &LiveRollout) -> Vec<WaitsFor> {
+    waits.get(rollout.file()).cloned().unwrap_or_default()
 }

@@ -9,6 +9,7 @@ mod commit;
 mod decide;
 mod handle;
 mod held;
+mod order;
 mod reading;
 mod release;
 mod rollback;

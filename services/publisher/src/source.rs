@@ -149,7 +149,7 @@ pub fn read(tree: &Tree, policy: Policy) -> Result<Fleet, Problems> {
     reader.check_limits();
     let TreeReader { level_labels, level_rollouts, devices: keys, interner, own, problems, .. } = &mut reader;
     let labels = level_labels.compose(keys, interner, own);
-    let governed = level_rollouts.compose(keys, &labels, own, problems);
+    let governed = level_rollouts.compose(keys, &labels, &devices, own, problems);
     let rollouts = if policy.ignore_rollouts { BTreeMap::new() } else { governed };
     let TreeReader {
         retired,

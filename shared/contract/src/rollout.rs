@@ -1,6 +1,7 @@
 //! `rollout.yaml`, which defines the waves in which a changed deployment reaches devices, and the requests for the state of its
 //! devices and for a release. `muster-domain` decides when a gate opens.
 
+mod after;
 mod approvals;
 mod check;
 mod cron;
@@ -26,6 +27,7 @@ use crate::limits::{MESSAGE_BYTES_MAX, ROLLOUT_BYTES_MAX, WAVES_MAX};
 use crate::query::SomeDevices;
 use crate::version::{ApiVersion, kind};
 
+pub use self::after::{AFTER_MAX, WaitsFor};
 pub use self::approvals::{Approvals, ApproverRole, Approvers};
 pub use self::check::{
     CHECK_ANSWER_BYTES_MAX, CHECK_PREFIX, CHECKS_MAX, Check, CheckAnswer, CheckRequest, CheckResult,
@@ -79,6 +81,11 @@ pub struct Rollout {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = WINDOWS_MAX))]
     pub windows: Vec<Window>,
+    /// The deployments that the rollout of a deployment comes after: it begins once their rollouts under this file have succeeded.
+    /// Deployments that are not among the keys wait for none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = AFTER_MAX))]
+    pub after: BTreeMap<DeploymentId, BTreeSet<DeploymentId>>,
 }
 
 impl Document for Rollout {
@@ -109,6 +116,7 @@ impl Document for Rollout {
         if let Err((field, rule)) = self.approvals.check() {
             return Err(Violation::at(format!("approvals.{field}"), rule));
         }
+        after::check(&self.after)?;
         let bytes = serde_json::to_vec(self).map_or(usize::MAX, |json| json.len());
         if bytes > ROLLOUT_BYTES_MAX {
             let rule = format!(
@@ -203,6 +211,10 @@ pub struct TargetsAnswer {
     /// The decisions about the deployment's rollouts, the newest at the end; on the first page alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<RolloutRecord>,
+    /// The rollouts that those of the deployment wait for (`after` of a `rollout.yaml`), by the path of the file; on the first page
+    /// alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waits: BTreeMap<String, Vec<WaitsFor>>,
     /// `after` of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,

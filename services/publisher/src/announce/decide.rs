@@ -72,6 +72,16 @@ impl Decisions {
         readable.flat_map(|(id, decisions)| decisions.rollouts.iter().map(move |record| (id, record)))
     }
 
+    /// The decisions about a rollout, if there are some that can be read.
+    pub(super) fn record(
+        &self,
+        deployment: &DeploymentId,
+        digest: Digest,
+        path: &str,
+    ) -> Option<&RolloutRecord> {
+        self.stored(deployment, path)?.decisions.as_ref()?.of(digest)
+    }
+
     /// The phase of a rollout; `None` if it cannot be read.
     pub(super) fn phase(
         &self,
@@ -133,6 +143,7 @@ impl<D: Downlink> Announcer<D> {
                 return Ok(DecideAnswer { record, changed });
             }
             self.check_room(decide, &record)?;
+            self.check_order(decide, &record).await?;
             if !decisions.store(record.clone(), |digest| self.table.is_in_use(deployment, digest, rollout)) {
                 return Err(conflict(format!(
                     "{} contents of {deployment} under {rollout} are in use and decided about, and no more are kept",

@@ -77,6 +77,7 @@ impl<D: Downlink> Announcer<D> {
                 self.read_decisions(&query.deployment, path).await?;
             }
             page.decisions = self.decisions.of_deployment(&query.deployment).cloned().collect();
+            page.waits = self.waits(&query.deployment).await?;
         }
         Ok(page)
     }

@@ -93,6 +93,21 @@ impl RolloutIndex {
         row.and_then(|row| row.contents.get(&digest)).copied().unwrap_or_default()
     }
 
+    /// The contents of a deployment that Git wants under a `rollout.yaml`, each with whether it is held for a device.
+    pub(super) fn wanted(&self, id: &DeploymentId, path: &str) -> impl Iterator<Item = (Digest, bool)> + '_ {
+        let row = self.rows.get(id).and_then(|rows| rows.get(path));
+        row.into_iter().flat_map(|row| {
+            let wanted = row.contents.iter().filter(|(_, counts)| counts.wanted > 0);
+            wanted.map(|(digest, _)| (*digest, row.held.contains_key(&Some(*digest))))
+        })
+    }
+
+    /// Each `rollout.yaml` that governs a device with a deployment.
+    pub(super) fn files_of(&self, id: &DeploymentId) -> impl Iterator<Item = &RolloutFile> {
+        let paths = self.rows.get(id).into_iter().flat_map(BTreeMap::keys);
+        paths.filter_map(|path| self.file(path))
+    }
+
     /// The `rollout.yaml` at a path, if it governs a device.
     pub(super) fn file(&self, path: &str) -> Option<&RolloutFile> {
         self.files.get(path).map(Arc::as_ref)

@@ -18,7 +18,7 @@ use super::fleet_counts::FleetCounts;
 use super::rollout_index::{Contribution, RolloutIndex};
 use crate::content::Content;
 use crate::published::{Entry, PublishedState};
-use crate::source::Fleet;
+use crate::source::{Fleet, RolloutFile};
 
 /// Devices that a held change names, at most: a status lists many changes.
 const HELD_NAMED_MAX: usize = 3;
@@ -96,6 +96,21 @@ impl DeviceTable {
     pub(crate) fn rollout_of(&self, id: &DeploymentId, digest: Digest, path: &str) -> Option<&Rollout> {
         let is_wanted = self.index.counts(id, digest, path).wanted > 0;
         self.index.file(path).filter(|_| is_wanted).map(|file| &file.rollout)
+    }
+
+    /// The deployments that a deployment comes after, by the path of each `rollout.yaml` that says so.
+    pub(crate) fn after(&self, id: &DeploymentId) -> Vec<(String, BTreeSet<DeploymentId>)> {
+        let after = |file: &RolloutFile| Some((file.path.clone(), file.rollout.after.get(id)?.clone()));
+        self.index.files_of(id).filter_map(after).collect()
+    }
+
+    /// The contents of a deployment that Git wants under a `rollout.yaml`, each with whether it is held for a device.
+    pub(crate) fn wanted_contents(
+        &self,
+        id: &DeploymentId,
+        path: &str,
+    ) -> impl Iterator<Item = (Digest, bool)> + '_ {
+        self.index.wanted(id, path)
     }
 
     /// Whether a device that a `rollout.yaml` governs has a content.
@@ -213,7 +228,8 @@ fn page(
         rollouts.insert(file.path.clone(), file.rollout.clone());
         targets.push(target);
     }
-    TargetsAnswer { revision: fleet.revision.clone(), rollouts, targets, decisions: Vec::new(), next }
+    let (revision, decisions, waits) = (fleet.revision.clone(), Vec::new(), BTreeMap::new());
+    TargetsAnswer { revision, rollouts, targets, decisions, waits, next }
 }
 
 /// The content of a deployment that a commit wants for a device.
@@ -234,7 +250,6 @@ mod tests {
     use super::*;
     use crate::content::tests::{content, request};
     use crate::published::Document;
-    use crate::source::RolloutFile;
     use muster_contract::desired::{Source, SourceKind};
     use muster_contract::{Generation, Timestamp};
 

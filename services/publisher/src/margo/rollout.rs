@@ -14,7 +14,7 @@ use super::{locate, push_findings, text_of, yaml};
 use crate::problems::Problems;
 
 /// The lists and mappings of a rollout, and of a wave, that serde would also read from a list.
-const MAPPINGS: [&str; 4] = ["approvals", "budget", "deadlines", "retries"];
+const MAPPINGS: [&str; 5] = ["after", "approvals", "budget", "deadlines", "retries"];
 const MAPPINGS_OF_WAVE: [&str; 2] = ["success", "failure"];
 
 /// True for the path of a rollout.
@@ -224,6 +224,11 @@ waves:
             (
                 "deadlines: {neverStarted: 721h}\n",
                 "fleet/rollout.yaml:7: deadlines.neverStarted: '721h' is not a time",
+            ),
+            ("after: [web]\n", "fleet/rollout.yaml:7: after: is a list, not a mapping"),
+            (
+                "after: {web: [web]}\n",
+                "fleet/rollout.yaml:7: after.web: is a cycle: web would wait for itself",
             ),
         ] {
             let refusals = refusals(&format!("{GOOD}{text}"));

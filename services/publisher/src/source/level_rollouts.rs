@@ -9,6 +9,7 @@ use muster_contract::rollout::{Rollout, Wave};
 use muster_domain::rollout::{group, matches};
 
 use super::device_problems::DeviceProblems;
+use crate::content::Content;
 use crate::margo::{Level, rollout};
 use crate::problems::Problems;
 
@@ -44,11 +45,13 @@ impl<'a> LevelRollouts<'a> {
     }
 
     /// The rollout that governs each device, if one does. A wave that names devices, a site or labels and matches none of
-    /// the governed devices is a problem: of the device if the rollout is in its folder, else of the commit.
+    /// the governed devices is a problem: of the device if the rollout is in its folder, else of the commit. So is an order that names
+    /// a deployment that none of them has.
     pub(super) fn compose(
         &self,
         devices: &BTreeSet<DeviceKey>,
         labels: &BTreeMap<DeviceKey, Arc<Labels>>,
+        contents: &BTreeMap<DeviceKey, Vec<Arc<Content>>>,
         own: &mut DeviceProblems,
         problems: &mut Problems,
     ) -> BTreeMap<DeviceKey, Arc<RolloutFile>> {
@@ -68,6 +71,7 @@ impl<'a> LevelRollouts<'a> {
                 check_matches(file, text, at, wave, &members, labels, &mut found);
             }
             check_budget(file, text, &members, labels, &mut found);
+            check_order(file, text, &members, contents, &mut found);
             match level {
                 // Without members: a tombstone has taken the device out of the fleet.
                 Level::Device(_) if members.is_empty() => {}
@@ -105,6 +109,29 @@ fn check_budget(
     );
     let field = "budget.minAvailable";
     problems.push(&file.path, || rollout::line_of(text, field), field, rule);
+}
+
+/// Refuses an order that names a deployment that no governed device has: a misspelt name would order nothing.
+fn check_order(
+    file: &RolloutFile,
+    text: &[u8],
+    members: &BTreeSet<&DeviceKey>,
+    contents: &BTreeMap<DeviceKey, Vec<Arc<Content>>>,
+    problems: &mut Problems,
+) {
+    // A file that governs no device orders nothing.
+    if file.rollout.after.is_empty() || members.is_empty() {
+        return;
+    }
+    let of_members = members.iter().filter_map(|key| contents.get(*key)).flatten();
+    let known: BTreeSet<_> = of_members.map(|content| content.id()).collect();
+    for (id, others) in &file.rollout.after {
+        for named in others.iter().chain([id]).filter(|named| !known.contains(named)) {
+            let field = format!("after.{id}");
+            let rule = format!("'{named}' is no deployment of a device that this file governs; correct it");
+            problems.push(&file.path, || rollout::line_of(text, &field), &field, rule);
+        }
+    }
 }
 
 /// Refuses a wave that names a device outside `members`, or a site or labels that no member has, unless it may be empty.

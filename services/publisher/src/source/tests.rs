@@ -316,6 +316,28 @@ fn the_nearest_rollout_governs_a_device() {
 }
 
 #[test]
+fn an_order_that_names_an_unknown_deployment_is_refused_with_its_line() {
+    let with_after = |after: &str| {
+        let rollout = format!("{ROLLOUT}after:\n  {after}\n");
+        let files = tree(&[
+            ("fleet/web.yaml", &document("web", "run")),
+            ("fleet/proxy.yaml", &document("proxy", "run")),
+            ("sites/a/one/.gitkeep", ""),
+            ("fleet/rollout.yaml", &rollout),
+        ]);
+        read(&files).map(|_| ()).map_err(|problems| problems.to_string())
+    };
+    assert_eq!(with_after("proxy: [web]"), Ok(()));
+    for (after, words) in [
+        ("proxy: [wed]", "fleet/rollout.yaml:4: after.proxy: 'wed' is no deployment of a device"),
+        ("prox: [web]", "fleet/rollout.yaml:4: after.prox: 'prox' is no deployment of a device"),
+    ] {
+        let refused = with_after(after).unwrap_err();
+        assert!(refused.contains(words), "{refused}");
+    }
+}
+
+#[test]
 fn a_rollout_where_none_is_read_refuses_the_commit() {
     for path in ["rollout.yaml", "sites/rollout.yaml", "sites/a/one/deep/rollout.yaml", "docs/fleet/x.yaml"] {
         let read = read(&tree(&[(path, ROLLOUT), ("sites/a/one/.gitkeep", "")]));

@@ -2,7 +2,7 @@
 //! Pure.
 
 use muster_contract::canonical::Digest;
-use muster_contract::rollout::{Approvers, RolloutPhase, Wave};
+use muster_contract::rollout::{Approvers, RolloutPhase, WaitsFor, Wave};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 use serde::Serialize;
@@ -70,6 +70,9 @@ pub struct Predicate {
     /// group keeps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// The rollouts that it comes after and that have not succeeded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<WaitsFor>,
 }
 
 /// The rule of a predicate.
@@ -92,6 +95,8 @@ pub enum BlockingRule {
     Budget,
     /// No window is open.
     Window,
+    /// A rollout that it comes after has not succeeded.
+    After,
     /// The wave has failed.
     Failure,
     /// A recorded decision holds or ends the rollout.
@@ -170,6 +175,7 @@ fn predicate(
         approvers: rollout.policy.approvals.of.clone().filter(|_| rule == BlockingRule::Approval),
         until,
         limit: limit.map(|limit| limit.get()),
+        waits_for: if rule == BlockingRule::After { rollout.waits_for.clone() } else { Vec::new() },
     })
 }
 
@@ -189,6 +195,7 @@ fn blocking_rule(step: &Step, wave: Option<&WaveState>) -> Option<BlockingRule> 
             Blocked::Rate(_) => BlockingRule::Rate,
             Blocked::Approval => BlockingRule::Approval,
             Blocked::Window(_) => BlockingRule::Window,
+            Blocked::After => BlockingRule::After,
         },
     })
 }

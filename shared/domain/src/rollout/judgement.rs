@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use muster_contract::Timestamp;
-use muster_contract::rollout::{REST_WAVE, Rollout, RolloutPhase, RolloutRecord, Wave};
+use muster_contract::rollout::{REST_WAVE, Rollout, RolloutPhase, RolloutRecord, WaitsFor, Wave};
 
 use super::approvals::approvals;
 use super::clock::RolloutClock;
@@ -16,12 +16,13 @@ use super::steps::{Steps, Targets};
 use super::target::Target;
 use super::waves::{RolloutId, effective, waves_of};
 
-/// The state of a rollout by its decisions and targets, as of `now`.
+/// The state of a rollout by its decisions, its targets and the rollouts that it waits for, as of `now`.
 pub fn state(
     rollout: &Rollout,
     id: &RolloutId,
     record: Option<&RolloutRecord>,
     targets: &[Target<'_>],
+    waits_for: &[WaitsFor],
     now: Timestamp,
 ) -> RolloutState {
     let waves = effective(rollout);
@@ -30,7 +31,8 @@ pub fn state(
     let targets = &policy::with_offline_policies(&waves, &wave_indices, record, targets, now)[..];
     let tallies = tallies(&waves, &wave_indices, targets, &RolloutClock { record, now });
     let listed = Listed { targets, wave_indices: &wave_indices };
-    let mut state = Judgement { rollout, id, record, waves: &waves, now }.state(&tallies, &listed);
+    let mut state = Judgement { rollout, id, record, waves: &waves, waits: !waits_for.is_empty(), now }
+        .state(&tallies, &listed);
     for (at, wave) in state.waves.iter_mut().enumerate() {
         wave.members = listed.members(at);
     }
@@ -43,17 +45,19 @@ pub(super) struct Judgement<'a> {
     pub(super) id: &'a RolloutId,
     pub(super) record: Option<&'a RolloutRecord>,
     pub(super) waves: &'a [Wave],
+    /// Whether a rollout that it comes after has not succeeded.
+    pub(super) waits: bool,
     pub(super) now: Timestamp,
 }
 
 impl Judgement<'_> {
     /// The waves without their members, and the next step. The wave of unmatched devices is the last of the counts.
     pub(super) fn state(&self, tallies: &[Tally], targets: &dyn Targets) -> RolloutState {
-        let Self { rollout, id, record, waves, now } = *self;
+        let Self { rollout, id, record, waves, waits, now } = *self;
         let mut states: Vec<_> = tallies.iter().enumerate().map(|(at, tally)| self.wave(at, tally)).collect();
         let phase = record.map(RolloutRecord::phase).unwrap_or_default();
         let step = decided(phase, targets).unwrap_or_else(|| {
-            Steps { rollout, id, record, phase, waves, states: &states, now }.next(targets)
+            Steps { rollout, id, record, phase, waves, states: &states, waits, now }.next(targets)
         });
         if states.last().is_some_and(|rest| rest.tally.targets == 0) {
             states.pop();

@@ -5,8 +5,8 @@
 //! heard or past a deadline, and there are some.
 
 mod row;
+mod targets;
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use std::time::Duration;
 use muster_contract::canonical::Digest;
 use muster_contract::labels::Labels;
 use muster_contract::limits::RELEASE_DEVICES_MAX;
-use muster_contract::rollout::{Deadlines, Offline, Rollout, RolloutRecord, RolloutTarget, Wave};
+use muster_contract::rollout::{Deadlines, Offline, Rollout, RolloutRecord, RolloutTarget, WaitsFor, Wave};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 
-use self::row::{Nanoseconds, Row};
+use self::row::{Counted, Nanoseconds, Row};
+use self::targets::LiveTargets;
 use super::clock::{Pause, RolloutClock, end_of};
 use super::gate::Tally;
 use super::judgement::{Judgement, tallies};
@@ -26,7 +27,6 @@ use super::line::Line;
 use super::policy;
 use super::progress::{Known, RolloutProgress};
 use super::state::{Blocked, RolloutState, Step};
-use super::steps::Targets;
 use super::target::{Evidence, Target};
 use super::waves::{RolloutId, effective, waves_of};
 
@@ -73,6 +73,8 @@ pub struct LiveRollout {
     policy: Rollout,
     waves: Vec<Wave>,
     record: Option<RolloutRecord>,
+    /// The rollouts that it comes after and that have not succeeded.
+    waits_for: Vec<WaitsFor>,
     /// The targets, ordered by device.
     rows: Vec<Row>,
     /// The counts of each wave.
@@ -113,6 +115,7 @@ impl LiveRollout {
             rows: rows.collect(),
             in_ledger: vec![0; tallies.len()],
             record: None,
+            waits_for: Vec::new(),
             silent: 0,
             past_deadline: 0,
             pauses: Vec::new(),
@@ -182,6 +185,13 @@ impl LiveRollout {
         is_new
     }
 
+    /// Replaces the rollouts that it waits for. True if they differ.
+    pub fn set_waits(&mut self, waits_for: Vec<WaitsFor>) -> bool {
+        let is_new = self.waits_for != waits_for;
+        self.waits_for = waits_for;
+        is_new
+    }
+
     /// The index of a target.
     pub fn find(&self, key: &DeviceKey) -> Option<usize> {
         self.rows.binary_search_by(|row| row.device.key.cmp(key)).ok()
@@ -237,7 +247,7 @@ impl LiveRollout {
         let tally = &mut self.tallies[usize::from(row.wave)];
         self.silent -= usize::from(row.is_silent);
         self.past_deadline -= usize::from(row.is_past_deadline);
-        if row.known == Known::NotReleased || row.is_uncounted {
+        if row.known == Known::NotReleased || row.counted == Counted::Nowhere {
             return;
         }
         tally.released -= 1;
@@ -245,7 +255,7 @@ impl LiveRollout {
         match row.evidence() {
             Evidence::Confirmed(_) => {
                 tally.confirmed -= 1;
-                tally.soaked -= u64::from(row.is_soaked);
+                tally.soaked -= u64::from(row.counted == Counted::Soaked);
             }
             Evidence::Failed => tally.failed -= 1,
             Evidence::Overdue | Evidence::Debt | Evidence::Unknown => {}
@@ -256,7 +266,7 @@ impl LiveRollout {
         let row = &mut self.rows[at];
         let wave = usize::from(row.wave);
         let tally = &mut self.tallies[wave];
-        (row.is_soaked, row.is_uncounted) = (false, false);
+        row.counted = Counted::Unsoaked;
         self.silent += usize::from(row.is_silent);
         self.past_deadline += usize::from(row.is_past_deadline);
         if row.known == Known::NotReleased {
@@ -269,7 +279,7 @@ impl LiveRollout {
                 tally.confirmed += 1;
                 let soak = self.waves.get(wave).map_or(Duration::ZERO, |wave| wave.soak);
                 if soak.is_zero() {
-                    row.is_soaked = true;
+                    row.counted = Counted::Soaked;
                     tally.soaked += 1;
                 } else if let Some(end) = end_of(&self.pauses, since, soak) {
                     self.soaks.push(Reverse((Nanoseconds::of(end), at as u32)));
@@ -299,10 +309,10 @@ impl LiveRollout {
             let wave = usize::from(row.wave);
             let Some(soak) = self.waves.get(wave).map(|wave| wave.soak) else { continue };
             if let Evidence::Confirmed(since) = row.evidence()
-                && !row.is_soaked
+                && row.counted != Counted::Soaked
                 && end_of(&self.pauses, since, soak).map(Nanoseconds::of) == Some(end)
             {
-                row.is_soaked = true;
+                row.counted = Counted::Soaked;
                 self.tallies[wave].soaked += 1;
             }
         }
@@ -320,7 +330,8 @@ impl LiveRollout {
         let (targets, tallies) = counted.unzip();
         let tallies = tallies.unwrap_or_else(|| this.tallies.clone());
         let Self { policy, id, record, waves, .. } = this;
-        let judgement = Judgement { rollout: policy, id, record: record.as_ref(), waves, now };
+        let waits = !this.waits_for.is_empty();
+        let judgement = Judgement { rollout: policy, id, record: record.as_ref(), waves, waits, now };
         let mut state = judgement.state(&tallies, &LiveTargets { rollout: this, counted: targets });
         for (wave, in_ledger) in state.waves.iter_mut().zip(&this.in_ledger) {
             wave.in_ledger = *in_ledger;
@@ -436,6 +447,7 @@ impl LiveRollout {
             ledger_seq,
             ledger_through: None,
             judged_at: self.judged_at,
+            waits_for: self.waits_for.clone(),
             policy: self.policy.clone(),
             targets,
             unnamed,
@@ -470,26 +482,9 @@ impl LiveRollout {
             wanted: Some(self.id.digest),
             published: (row.known != Known::NotReleased).then_some(self.id.digest),
             target_generation: row.generation,
-            published_at: row.released_at.map(Nanoseconds::timestamp),
+            published_at: row.released_at(),
             refused: None,
         }
-    }
-}
-
-/// The targets of a live rollout, under its policies for devices that are not heard if it has any.
-struct LiveTargets<'a> {
-    rollout: &'a LiveRollout,
-    counted: Option<Vec<Target<'a>>>,
-}
-
-impl Targets for LiveTargets<'_> {
-    fn all(&self) -> Cow<'_, [Target<'_>]> {
-        self.counted.as_ref().map_or_else(|| Cow::Owned(self.rollout.list()), |all| Cow::Borrowed(&all[..]))
-    }
-
-    fn members(&self, wave: usize) -> Vec<usize> {
-        let rows = &self.rollout.rows;
-        (0..rows.len()).filter(|at| usize::from(rows[*at].wave) == wave).collect()
     }
 }
 

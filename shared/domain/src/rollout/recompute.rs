@@ -186,6 +186,8 @@ pub fn past_progress(
         rollouts: commit.rollouts.clone(),
         targets: commit.targets.iter().filter(is_of_record).map(with_content).collect(),
         decisions: if record.decisions.is_empty() { Vec::new() } else { vec![record.clone()] },
+        // The past of other rollouts is not recomputed: they hold a begin, and prove no evidence wrong.
+        waits: BTreeMap::new(),
         next: None,
     };
     progress(id, answer, &past.lines, now).pop()

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use muster_contract::rollout::{Check, RolloutPhase, RolloutRecord, Wave};
+use muster_contract::rollout::{Check, RolloutPhase, RolloutRecord, WaitsFor, Wave};
 use muster_contract::{DeviceKey, Timestamp};
 
 use super::approvals::ApprovalCount;
@@ -129,6 +129,7 @@ impl RolloutProgress {
                 let by = self.approval_command(wave);
                 format!("waiting for approvals of the evidence of wave {name}: {given} of {needed}; {by}")
             }
+            Blocked::After => format!("wave {name} waits for {}", self.waited_for()),
             Blocked::Window(Some(until)) => {
                 format!("wave {name} waits for a window: none is open until {until}")
             }
@@ -148,6 +149,18 @@ impl RolloutProgress {
             }
             Blocked::Gate => format!("the gate behind wave {name} {}{rest}", wave.bounds(policy)),
         }
+    }
+
+    /// The rollouts that it comes after and that have not succeeded, with the phase of each.
+    fn waited_for(&self) -> String {
+        let one = |WaitsFor { deployment, phase }: &WaitsFor| {
+            let words = match phase {
+                RolloutPhase::Running | RolloutPhase::Superseded => "has not ended",
+                phase => phase.words(),
+            };
+            format!("the rollout of {deployment}, which {words}")
+        };
+        self.waits_for.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
     /// The command that approves a wave.

@@ -109,6 +109,8 @@ pub enum Blocked {
     Rate(Timestamp),
     /// The approvals of the wave's evidence.
     Approval,
+    /// The rollouts that it comes after: one has not succeeded.
+    After,
     /// The rollout's windows; the next one begins then. `None` if this machine knows the time zone of none.
     Window(Option<Timestamp>),
 }
@@ -137,6 +139,7 @@ impl fmt::Display for Blocked {
             Self::Budget => f.write_str("the budget of its devices' groups has no room"),
             Self::Rate(next) => write!(f, "its rate leaves room for a further device at {next}"),
             Self::Approval => f.write_str("its evidence needs approvals"),
+            Self::After => f.write_str("a rollout that it comes after has not succeeded"),
             Self::Window(Some(next)) => write!(f, "no window of the rollout is open until {next}"),
             Self::Window(None) => f.write_str("this machine knows no time zone of the rollout's windows"),
         }

@@ -97,7 +97,7 @@ fn decided(
         evidence: *evidence,
     };
     let targets: Vec<_> = keys.iter().zip(targets).map(target).collect();
-    state(&rollout, &id("v2"), Some(&record), &targets, NOW)
+    state(&rollout, &id("v2"), Some(&record), &targets, &[], NOW)
 }
 
 /// A minute after devices were confirmed.

@@ -1,6 +1,7 @@
 //! Decisions about rollouts on a stream that loses answers and has another publisher.
 
 mod approvers;
+mod order;
 
 use std::collections::VecDeque;
 

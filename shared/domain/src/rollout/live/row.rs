@@ -12,7 +12,7 @@ use super::super::target::{Evidence, Target};
 use super::{Content, LiveTarget, TargetDevice};
 
 /// Bytes of a row.
-const ROW_BYTES: usize = 56;
+const ROW_BYTES: usize = 40;
 
 const _: () = assert!(size_of::<Row>() <= ROW_BYTES);
 
@@ -21,14 +21,61 @@ const _: () = assert!(size_of::<Row>() <= ROW_BYTES);
 pub(super) struct Nanoseconds(i64);
 
 impl Nanoseconds {
+    /// In place of a time that nobody knows.
+    const UNKNOWN: Self = Self(i64::MIN);
+
     pub(super) fn of(time: Timestamp) -> Self {
         let nanoseconds = time.as_nanosecond();
-        Self(i64::try_from(nanoseconds).unwrap_or(if nanoseconds < 0 { i64::MIN } else { i64::MAX }))
+        Self(i64::try_from(nanoseconds).unwrap_or(i64::MAX).max(i64::MIN + 1))
     }
 
     pub(super) fn timestamp(self) -> Timestamp {
         Timestamp::from_nanosecond(self.0.into()).unwrap_or_default()
     }
+
+    fn of_known(time: Option<Timestamp>) -> Self {
+        time.map_or(Self::UNKNOWN, Self::of)
+    }
+
+    fn known(self) -> Option<Timestamp> {
+        (self != Self::UNKNOWN).then(|| self.timestamp())
+    }
+}
+
+/// Whether a target has the rollout's content: by its documents, or by a later answer of the publisher that they do not show yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Possession {
+    No,
+    Yes,
+    /// Its documents do not have the content, and the publisher has answered that it has it.
+    AnsweredYes,
+    /// Its documents have the content, and the publisher has answered that it has another one.
+    AnsweredNo,
+}
+
+impl Possession {
+    const fn by_documents(has_content: bool) -> Self {
+        if has_content { Self::Yes } else { Self::No }
+    }
+
+    const fn is_in_documents(self) -> bool {
+        matches!(self, Self::Yes | Self::AnsweredNo)
+    }
+
+    const fn is_answered(self) -> bool {
+        matches!(self, Self::AnsweredYes | Self::AnsweredNo)
+    }
+}
+
+/// The counts of its wave that a target is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// None yet.
+    Nowhere,
+    /// Those that do not depend on the soak time.
+    Unsoaked,
+    /// Also among the confirmed ones whose soak time is over.
+    Soaked,
 }
 
 /// A target.
@@ -37,23 +84,17 @@ pub(super) struct Row {
     pub(super) device: Arc<TargetDevice>,
     /// Generation at which the device got its content, by its documents.
     pub(super) generation: Option<Generation>,
-    pub(super) released_at: Option<Nanoseconds>,
+    released_at: Nanoseconds,
     /// Time since which nothing has changed, if it is confirmed.
     since: Nanoseconds,
-    pub(super) wave: u16,
+    pub(super) wave: u8,
     pub(super) known: Known,
-    /// Whether its documents have the rollout's content.
-    has_content: bool,
-    /// The publisher's answer whether it has the content, until a later document arrives.
-    answer: Option<bool>,
-    has_since: bool,
+    possession: Possession,
+    pub(super) counted: Counted,
     pub(super) is_silent: bool,
     /// Whether it has no end and has missed a deadline of the hub.
     pub(super) is_past_deadline: bool,
     pub(super) is_refused: bool,
-    pub(super) is_soaked: bool,
-    /// Whether it is in no count yet.
-    pub(super) is_uncounted: bool,
     has_begun: bool,
 }
 
@@ -73,31 +114,25 @@ impl Row {
         Self {
             device,
             generation: content.generation,
-            released_at: content.at.map(Nanoseconds::of),
-            since: Nanoseconds(0),
+            released_at: Nanoseconds::of_known(content.at),
+            since: Nanoseconds::UNKNOWN,
             // There are at most 32 waves.
-            wave: wave as u16,
+            wave: wave as u8,
             known: Known::NotReleased,
-            has_content: content.is_wanted,
-            answer: None,
-            has_since: false,
+            possession: Possession::by_documents(content.is_wanted),
+            counted: Counted::Nowhere,
             is_silent: false,
             is_past_deadline: false,
             is_refused,
-            is_soaked: false,
-            is_uncounted: true,
             has_begun: false,
         }
     }
 
     /// The target as documents have it.
     pub(super) fn listed(&self) -> LiveTarget {
-        let at = self.released_at.filter(|_| self.answer.is_none());
-        let content = Content {
-            is_wanted: self.has_content,
-            generation: self.generation,
-            at: at.map(Nanoseconds::timestamp),
-        };
+        let at = self.released_at().filter(|_| !self.possession.is_answered());
+        let content =
+            Content { is_wanted: self.possession.is_in_documents(), generation: self.generation, at };
         LiveTarget { device: self.device.clone(), content, is_refused: self.is_refused }
     }
 
@@ -107,31 +142,41 @@ impl Row {
             // The document has no such deployment: it is gone if the document is newer.
             (None, known) => known.is_some_and(|known| document > known),
         };
+        let by_documents = Possession::by_documents(content.is_wanted);
         if is_newer {
-            (self.has_content, self.generation, self.answer) = (content.is_wanted, content.generation, None);
-            self.released_at = content.at.map(Nanoseconds::of);
-        } else if content.generation.is_some() && content.generation == self.generation {
-            self.has_content = content.is_wanted;
+            (self.possession, self.generation) = (by_documents, content.generation);
+            self.released_at = Nanoseconds::of_known(content.at);
+        } else if content.generation.is_some()
+            && content.generation == self.generation
+            && !self.possession.is_answered()
+        {
+            self.possession = by_documents;
         }
     }
 
     pub(super) fn set_answer(&mut self, has_content: bool, now: Timestamp) {
-        if self.has_content == has_content {
-            self.answer = None;
+        if self.possession.is_in_documents() == has_content {
+            self.possession = Possession::by_documents(has_content);
         } else {
-            (self.answer, self.released_at) = (Some(has_content), Some(Nanoseconds::of(now)));
+            self.possession = if has_content { Possession::AnsweredYes } else { Possession::AnsweredNo };
+            self.released_at = Nanoseconds::of(now);
         }
     }
 
     pub(super) const fn awaits_ledger(&self) -> bool {
-        self.answer.is_some()
+        self.possession.is_answered()
+    }
+
+    pub(super) fn released_at(&self) -> Option<Timestamp> {
+        self.released_at.known()
     }
 
     pub(super) fn observe(&self, line: Option<&Line<'_>>, retries: Option<&Retries>) -> Observation {
-        let known = match self.answer {
-            Some(true) => Known::NotInLedger,
-            Some(false) => Known::NotReleased,
-            None => Known::of_content(self.has_content, self.generation, line, retries),
+        let known = match self.possession {
+            Possession::AnsweredYes => Known::NotInLedger,
+            Possession::AnsweredNo => Known::NotReleased,
+            Possession::Yes => Known::of_content(true, self.generation, line, retries),
+            Possession::No => Known::of_content(false, self.generation, line, retries),
         };
         let since = match known.evidence(line) {
             Evidence::Confirmed(since) => Some(since),
@@ -151,12 +196,11 @@ impl Row {
     }
 
     pub(super) fn has_same(&self, observation: Observation) -> bool {
-        let since = self.has_since.then_some(self.since);
-        !self.is_uncounted
-            && (self.known, since, self.is_silent, self.is_past_deadline, self.has_begun)
+        self.counted != Counted::Nowhere
+            && (self.known, self.since, self.is_silent, self.is_past_deadline, self.has_begun)
                 == (
                     observation.known,
-                    observation.since.map(Nanoseconds::of),
+                    Nanoseconds::of_known(observation.since),
                     observation.is_silent,
                     observation.is_past_deadline,
                     observation.has_begun,
@@ -167,13 +211,12 @@ impl Row {
         let Observation { known, since, is_silent, is_past_deadline, has_begun } = observation;
         (self.known, self.is_silent, self.is_past_deadline, self.has_begun) =
             (known, is_silent, is_past_deadline, has_begun);
-        self.has_since = since.is_some();
-        self.since = since.map_or(Nanoseconds(0), Nanoseconds::of);
+        self.since = Nanoseconds::of_known(since);
     }
 
     pub(super) fn evidence(&self) -> Evidence {
         match self.known {
-            Known::Confirmed if self.has_since => Evidence::Confirmed(self.since.timestamp()),
+            Known::Confirmed => self.since.known().map_or(Evidence::Unknown, Evidence::Confirmed),
             Known::Failed => Evidence::Failed,
             _ => Evidence::Unknown,
         }
@@ -187,7 +230,7 @@ impl Row {
             evidence: self.evidence(),
             has_begun: self.has_begun,
             silent_since: self.is_silent.then_some(Timestamp::MIN),
-            released_at: self.released_at.map(Nanoseconds::timestamp),
+            released_at: self.released_at(),
             is_refused: self.is_refused,
         }
     }

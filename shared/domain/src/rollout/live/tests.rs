@@ -2,7 +2,7 @@
 
 use muster_contract::RequestedBy;
 use muster_contract::fact::DeadlineKind;
-use muster_contract::rollout::{RolloutDecision, RolloutVerb, TargetsAnswer};
+use muster_contract::rollout::{RolloutDecision, RolloutPhase, RolloutVerb, TargetsAnswer};
 use muster_contract::status::TargetStatus;
 use muster_contract::view::{Freshness, Standing};
 use proptest::prelude::*;
@@ -64,6 +64,8 @@ enum Change {
         deadline: DeadlineKind,
     },
     Decide(RolloutVerb, Option<&'static str>),
+    /// A rollout that it comes after has not succeeded, or all have.
+    Waits(bool),
     Later(i64),
 }
 
@@ -96,6 +98,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         2 => (device(), prop::sample::select(vec![DeadlineKind::Stuck, DeadlineKind::NeverStarted]))
             .prop_map(|(device, deadline)| Change::Missed { device, deadline }),
         3 => decision.prop_map(|(verb, wave)| Change::Decide(verb, wave)),
+        1 => any::<bool>().prop_map(Change::Waits),
         4 => (0_i64..50).prop_map(Change::Later),
     ];
     prop::collection::vec(one, 1..60)
@@ -105,6 +108,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 struct World {
     whole: Vec<Whole>,
     record: RolloutRecord,
+    waits_for: Vec<WaitsFor>,
     policy: Rollout,
     live: LiveRollout,
     now: Timestamp,
@@ -136,7 +140,8 @@ impl World {
         let targets = whole.iter().map(listed).collect();
         let live = LiveRollout::new(id, FILE.to_owned(), "c1".to_owned(), policy.clone(), targets);
         let record = RolloutRecord::new(digest("v2"), FILE.to_owned());
-        Self { whole, record, policy, live, now: Timestamp::UNIX_EPOCH, generation: 1 }
+        let waits_for = Vec::new();
+        Self { whole, record, waits_for, policy, live, now: Timestamp::UNIX_EPOCH, generation: 1 }
     }
 
     fn apply(&mut self, change: &Change) {
@@ -172,6 +177,11 @@ impl World {
                 }
             }
             Change::Decide(verb, wave) => self.decide(verb, wave),
+            Change::Waits(waits) => {
+                let one = || WaitsFor { deployment: "green".parse().unwrap(), phase: RolloutPhase::Paused };
+                self.waits_for = waits.then(one).into_iter().collect();
+                self.live.set_waits(self.waits_for.clone());
+            }
             Change::Later(seconds) => {
                 self.now = self.now.checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap();
             }
@@ -218,6 +228,7 @@ impl World {
             rollouts: [(FILE.to_owned(), self.policy.clone())].into(),
             targets: self.whole.iter().map(|one| one.target.clone()).collect(),
             decisions: vec![self.record.clone()],
+            waits: [(FILE.to_owned(), self.waits_for.clone())].into(),
             next: None,
         };
         let lines = self.whole.iter().filter_map(|one| Some((one.target.key.clone(), one.line.clone()?)));

@@ -40,7 +40,7 @@ fn of_canary(wave: &Value, decisions: &[RolloutDecision], targets: &[(bool, Evid
         is_refused: false,
     };
     let targets: Vec<_> = keys.iter().zip(targets).map(target).collect();
-    state(&rollout, &id("v2"), Some(&record), &targets, NOW)
+    state(&rollout, &id("v2"), Some(&record), &targets, &[], NOW)
 }
 
 fn check(result: CheckResult, second: i64) -> RolloutDecision {

@@ -22,7 +22,7 @@ fn step(wave: Value, targets: &[(Option<i64>, bool)]) -> Step {
         is_refused: *is_refused,
     };
     let targets: Vec<_> = keys.iter().zip(targets).map(target).collect();
-    state(&rollout(json!([first])), &id("v2"), None, &targets, NOW).step
+    state(&rollout(json!([first])), &id("v2"), None, &targets, &[], NOW).step
 }
 
 const WAITS: (Option<i64>, bool) = (None, false);

@@ -1,7 +1,7 @@
 //! Each policy of a rollout by name: devices that are not heard, budgets, windows and deadlines.
 
 use muster_contract::fact::DeadlineKind;
-use muster_contract::rollout::RolloutDecision;
+use muster_contract::rollout::{RolloutDecision, WaitsFor};
 use muster_contract::view::{Freshness, Standing};
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn of_silent_devices(offline: Value, third: Evidence) -> RolloutState {
     };
     let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
     record.decide(begin, &rollout.approvals).unwrap();
-    state(&rollout, &id("v2"), Some(&record), &targets, Timestamp::constant(3600, 0))
+    state(&rollout, &id("v2"), Some(&record), &targets, &[], Timestamp::constant(3600, 0))
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_budget_bounds_unavailable_devices_of_each_group() {
             released_at: None,
             is_refused: false,
         };
-    let step = |targets: &[Target<'_>]| state(&rollout, &id("v2"), None, targets, NOW).step;
+    let step = |targets: &[Target<'_>]| state(&rollout, &id("v2"), None, targets, &[], NOW).step;
     let mut targets = vec![
         target(0, 0, FAILED, false),
         target(1, 0, WAITING, false),
@@ -262,4 +262,43 @@ fn a_budget_has_exactly_one_bound() {
     {
         assert!(refusal(budget).contains("budget: needs exactly one of maxUnavailable and minAvailable"));
     }
+}
+
+#[test]
+fn a_rollout_begins_once_those_that_it_comes_after_have_succeeded() {
+    let rollout = rollout(json!([{ "name": "all", "percent": "100%" }]));
+    let (keys, labels) = (keys(2), Labels::new());
+    let target = |key, (is_released, evidence): (bool, Evidence)| Target {
+        key,
+        labels: &labels,
+        is_released,
+        evidence,
+        has_begun: false,
+        silent_since: None,
+        released_at: None,
+        is_refused: false,
+    };
+    let (waiting, one) = ([WAITING; 2], [CONFIRMED, WAITING]);
+    let green = || WaitsFor { deployment: "green".parse().unwrap(), phase: RolloutPhase::Running };
+    let step = |verbs: &[RolloutVerb], all: &[(bool, Evidence)], waits_for: &[WaitsFor]| {
+        let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
+        for verb in verbs {
+            let wave = verb.has_wave().then(|| "all".parse().unwrap());
+            let (reason, evidence, result, requested_by) = (None, None, None, None);
+            let at = Timestamp::UNIX_EPOCH;
+            let decision = RolloutDecision { verb: *verb, wave, reason, evidence, result, requested_by, at };
+            record.decide(decision, &rollout.approvals).unwrap();
+        }
+        let targets: Vec<_> = keys.iter().zip(all).map(|(key, state)| target(key, *state)).collect();
+        state(&rollout, &id("v2"), Some(&record), &targets, waits_for, NOW).step
+    };
+    let after = Step::Wait { wave: 0, because: Blocked::After };
+    assert_eq!(step(&[], &waiting, &[green()]), after);
+    assert_eq!(step(&[], &waiting, &[]), release(0, &[0, 1]));
+    let begun = [RolloutVerb::Begin];
+    assert_eq!(step(&begun, &one, &[green()]), release(0, &[1]), "one that has begun goes on");
+    let again = [RolloutVerb::Begin, RolloutVerb::Stop, RolloutVerb::Retry];
+    assert_eq!(step(&again, &one, &[green()]), after, "a run that begins again waits again");
+    let joined = [RolloutVerb::Begin, RolloutVerb::Finish];
+    assert_eq!(step(&joined, &one, &[green()]), release(0, &[1]), "late devices wait for nothing");
 }

@@ -104,7 +104,7 @@ fn trap_of_flagger_a_check_without_data_never_passes_and_has_an_end() {
         released_at: None,
         is_refused: false,
     };
-    let step = |now| state(&rollout, &id("v2"), Some(&record), &[target], now).step;
+    let step = |now| state(&rollout, &id("v2"), Some(&record), &[target], &[], now).step;
     assert_eq!(step(Timestamp::constant(59, 0)), Step::Check { wave: 0 });
     assert_eq!(
         step(NOW),

@@ -1,0 +1,52 @@
+//! The order of rollouts (`after`): the publisher tells what a rollout waits for, and refuses its first begin meanwhile.
+
+use super::*;
+
+/// The fleet of [`governed`] with a second deployment, whose rollout comes after the other one's.
+fn in_order(revision: &str, command: &str) -> Fleet {
+    let mut fleet = governed_by(revision, 2, command, &serde_json::json!([{ "name": "canary", "count": 1 }]));
+    for file in fleet.rollouts.values_mut() {
+        let mut rollout = file.rollout.clone();
+        rollout.after = [("proxy".parse().unwrap(), ["log".parse().unwrap()].into())].into();
+        *file = Arc::new(RolloutFile { path: FILE.to_owned(), rollout });
+    }
+    for contents in fleet.devices.values_mut() {
+        contents.push(content("proxy", command));
+    }
+    fleet
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_that_comes_after_another_begins_once_that_has_succeeded() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    publisher.commit(in_order("c1", "v1")).await.unwrap();
+    publisher.applied("c1").await;
+    publisher.commit(in_order("c2", "v2")).await.unwrap();
+    publisher.applied("c2").await;
+    let query =
+        TargetsQuery { deployment: "proxy".parse().unwrap(), limit: Some(1), after: None, revision: None };
+    let waits = async || {
+        let answer = publisher.announcer.targets(query.clone()).await.unwrap();
+        answer.waits.get(FILE).map(|waits| waits[0].phase)
+    };
+    let mut begin = asked(RolloutVerb::Begin, content("proxy", "v2").digest());
+    begin.request.deployment = "proxy".parse().unwrap();
+    let refused = async || publisher.announcer.decide(begin.clone()).await.unwrap_err();
+
+    assert_eq!(waits().await, Some(RolloutPhase::Running), "it has not begun");
+    assert_eq!(refused().await.code, ErrorCode::Conflict);
+    let words = "comes after that of log (`after` in fleet/rollout.yaml), which has not succeeded";
+    assert!(refused().await.message.contains(words), "{:?}", refused().await);
+    publisher.announcer.decide(asked(RolloutVerb::Begin, digest("v2"))).await.unwrap();
+    assert_eq!(release(&publisher, Some(digest("v2")), None).await.released.len(), 2);
+    assert_eq!(waits().await, Some(RolloutPhase::Running), "every device has it, and its last gate is shut");
+    publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v2"))).await.unwrap();
+    assert_eq!(waits().await, Some(RolloutPhase::Paused));
+    publisher.announcer.decide(asked(RolloutVerb::Resume, digest("v2"))).await.unwrap();
+    publisher.announcer.decide(asked(RolloutVerb::Finish, digest("v2"))).await.unwrap();
+    assert_eq!(waits().await, None);
+    assert!(publisher.announcer.decide(begin.clone()).await.unwrap().changed);
+    publisher.announcer.decide(asked(RolloutVerb::Rollback, digest("v2"))).await.unwrap();
+    assert_eq!(waits().await, Some(RolloutPhase::RolledBack), "one that would begin now waits");
+}
