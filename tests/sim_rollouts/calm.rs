@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_contract::rollout::{RolloutPhase, RolloutTarget, TargetsAnswer};
+use muster_contract::rollout::{RolloutPhase, RolloutTarget, TargetsAnswer, WaitsFor};
 use muster_contract::{DeploymentId, DeviceKey};
 use muster_domain::rollout::{Blocked, Known, RolloutProgress, Step, progress};
 
@@ -67,7 +67,7 @@ impl World {
                 rollouts: rollouts.collect(),
                 targets,
                 decisions: decisions.flat_map(|(_, (_, all))| all.rollouts.clone()).collect(),
-                waits: waits(&self.hub, fleet, &id),
+                waits_for: waits(&self.hub, fleet, &id),
                 next: None,
             };
             let lines = lines(&fleet_of_ledger, &id);
@@ -153,7 +153,10 @@ impl World {
                 let has_failed = rollout.known.contains(&Known::Failed);
                 (has_failed || rollout.targets.iter().any(is_dead)).then_some(End::WaitsForDevice)
             }
-            Step::Wait { because: Blocked::After, .. } => Some(End::WaitsForRollout),
+            Step::Wait { because: Blocked::After, .. } => {
+                let has_end = |other: &WaitsFor| self.waits_at_rest(&other.deployment, &rollout.file);
+                rollout.waits_for.iter().all(has_end).then_some(End::WaitsForRollout)
+            }
             Step::Wait { .. }
             | Step::Check { .. }
             | Step::Ready { .. }
@@ -161,6 +164,16 @@ impl World {
             | Step::Fail { .. }
             | Step::Held { .. } => None,
         }
+    }
+
+    /// Whether a rollout of a deployment is at rest without success, so that others may wait for it.
+    fn waits_at_rest(&self, id: &DeploymentId, file: &str) -> bool {
+        let all = self.progress();
+        let mut of_file = all.iter().filter(|rollout| rollout.deployment == *id && rollout.file == file);
+        of_file.any(|rollout| {
+            let end = self.end_of(rollout);
+            end.is_some_and(|end| !matches!(end, End::Succeeded | End::NothingBegun))
+        })
     }
 
     /// Whether a device never had another content that is still good.

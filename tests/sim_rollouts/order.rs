@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_contract::DeploymentId;
-use muster_contract::rollout::{RolloutPhase, RolloutRecord, WaitsFor};
+use muster_contract::rollout::{RolloutPhase, WaitsFor};
+use muster_contract::{DeploymentId, DeviceKey};
 use muster_publisher::source::Fleet;
 
 use super::hub::Hub;
@@ -26,24 +26,22 @@ pub(crate) fn waits_for(hub: &Hub, fleet: &Fleet, id: &DeploymentId, path: &str)
     others.filter_map(waits_for).collect()
 }
 
-/// The phase of a content of a deployment whose rollout has not succeeded.
+/// The phase of a content of a deployment whose rollout has not succeeded. A content that every device had before the first decision
+/// about it needs no rollout.
 fn unfinished(hub: &Hub, fleet: &Fleet, id: &DeploymentId, path: &str) -> Option<RolloutPhase> {
-    let mut held = BTreeMap::new();
-    for (key, _) in fleet.rollouts.iter().filter(|(_, file)| file.path == path) {
-        let Some(digest) = wanted(fleet, key, id) else { continue };
-        let has = entry(hub.document(key), id).is_some_and(|entry| entry.digest == digest);
-        *held.entry(digest).or_insert(false) |= !has;
-    }
-    held.into_iter().find_map(|(digest, is_held)| {
-        let record = hub.record(&(id.clone(), path.to_owned()), digest);
-        let phase = record.map(RolloutRecord::phase).unwrap_or_default();
-        let has_begun = record.is_some_and(|record| record.first_began().is_some());
-        let is_under_way = is_held || has_begun;
-        let is_over = match phase {
-            RolloutPhase::Succeeded => true,
-            RolloutPhase::Running | RolloutPhase::Superseded => !is_under_way,
-            _ => false,
+    let governed = || fleet.rollouts.iter().filter(|(_, file)| file.path == path).map(|(key, _)| key);
+    let digests: BTreeSet<_> = governed().filter_map(|key| wanted(fleet, key, id)).collect();
+    digests.into_iter().find_map(|digest| {
+        let is_lacking = |key: &DeviceKey| {
+            wanted(fleet, key, id) == Some(digest)
+                && entry(hub.document(key), id).is_none_or(|entry| entry.digest != digest)
         };
-        (!is_over).then_some(phase)
+        let Some(record) = hub.record(&(id.clone(), path.to_owned()), digest) else {
+            return governed().any(is_lacking).then_some(RolloutPhase::Running);
+        };
+        let phase = record.phase();
+        // A content that Git wants again is released again only to devices that lack it.
+        let is_wanted_again = phase == RolloutPhase::Superseded && !governed().any(is_lacking);
+        (phase != RolloutPhase::Succeeded && !is_wanted_again).then_some(phase)
     })
 }

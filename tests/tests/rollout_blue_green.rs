@@ -69,6 +69,8 @@ async fn blue_green_switches_once_green_runs_everywhere_and_switches_back() {
     let blocked = &why[0]["blocked"];
     assert_eq!((code, blocked["rule"].as_str()), (0, Some("after")), "{why}");
     assert_eq!(blocked["waitsFor"][0]["deployment"], GREEN, "{why}");
+    let (_, preview) = muster(&system, &["rollout", "preview", SWITCH]).await;
+    assert!(preview.contains("and after the rollout of web-green"), "{preview}");
     let (code, next) = muster(&system, &["rollout", "next", SWITCH]).await;
     assert!(code != 0 && next.contains(waits), "{code}: {next}");
     all_shall_run(&system, &DEVICES, &["web 1", "web-green 1", "proxy 1"]).await;

@@ -30,7 +30,7 @@ use crate::rollouts::TrackedRollouts;
 /// Name of the file in the folder.
 const FILE: &str = "planner.checkpoint";
 /// The format of the file beside the records of devices.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// The format of the records of devices, which the rollup's snapshots share.
 const RECORD_FORMAT: u32 = 11;
 

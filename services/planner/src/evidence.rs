@@ -15,7 +15,7 @@ use muster_contract::limits::{LEASE, PARTITIONS};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{AsOf, Freshness};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
-use muster_domain::fold::{DeviceRecord, Fleet, HearingState};
+use muster_domain::fold::{DeviceNumber, DeviceRecord, Fleet, HearingState};
 use muster_domain::rollout::Line;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -297,6 +297,19 @@ impl Evidence {
     /// Whether a device is heard, and when it was last heard.
     pub(crate) fn heard(&self, key: &DeviceKey) -> Option<(Freshness, Option<Timestamp>)> {
         self.fleet.heard(key)
+    }
+
+    /// The number of a device, for [`Self::lines`].
+    pub(crate) fn number(&self, key: &DeviceKey) -> Option<DeviceNumber> {
+        self.fleet.device_number(key)
+    }
+
+    /// A deployment on many devices, by their numbers.
+    pub(crate) fn lines<'a>(
+        &'a self,
+        id: &DeploymentId,
+    ) -> impl Fn(DeviceNumber) -> Option<Line<'a>> + use<'a> {
+        self.fleet.rollout_lines(id)
     }
 
     /// A deployment on a device.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use muster_contract::DeploymentId;
 use muster_contract::rollout::TargetsAnswer;
-use muster_domain::rollout::{Blocked, Step};
+use muster_domain::rollout::{Blocked, LiveRollout, Step};
 use muster_service::blocking::block_in_place_if_large;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -366,9 +366,10 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, step: &Step) {
+    fn add(&mut self, rollout: &LiveRollout) {
         self.rollouts += 1;
-        match step {
+        match rollout.state().step {
+            _ if rollout.waits_for_person() => self.stopped += 1,
             Step::Fail { .. } | Step::Held { .. } | Step::RollBack { .. } => self.stopped += 1,
             Step::Release { needs_approval: true, .. }
             | Step::Ready { .. }

@@ -151,7 +151,7 @@ impl TrackedRollouts {
         for rollout in &mut tracked.rollouts {
             let record = record_of(&head.decisions, &rollout.live);
             rollout.is_touched |= rollout.live.set_record(record);
-            rollout.is_touched |= rollout.live.set_waits(waits_of(&head.waits, &rollout.live));
+            rollout.is_touched |= rollout.live.set_waits_for(waits_for(&head.waits_for, &rollout.live));
             rollout.has_decisions = true;
         }
         tracked.is_outdated |= tracked.rollouts.iter_mut().any(|rollout| rollout.is_unshown(now));
@@ -171,7 +171,7 @@ impl TrackedRollouts {
     /// Replaces the rollouts of a deployment by those of its listed targets; listing began and ended at these times. Observe the
     /// deployment afterwards.
     pub(crate) fn insert(&mut self, id: &DeploymentId, answer: TargetsAnswer, began: Instant, now: Instant) {
-        let TargetsAnswer { revision, rollouts: policies, targets, decisions, waits, .. } = answer;
+        let TargetsAnswer { revision, rollouts: policies, targets, decisions, waits_for, .. } = answer;
         let mut groups: BTreeMap<_, Vec<LiveTarget>> = BTreeMap::new();
         for target in targets {
             // A removal is no rollout: no report confirms that a device runs nothing.
@@ -188,7 +188,7 @@ impl TrackedRollouts {
             let rollout_id = RolloutId { deployment: id.clone(), digest };
             let mut live = LiveRollout::new(rollout_id, file, revision.clone(), policy, targets);
             live.set_record(record_of(&decisions, &live));
-            live.set_waits(waits_of(&waits, &live));
+            live.set_waits_for(self::waits_for(&waits_for, &live));
             let mut rollout = TrackedRollout::new(live);
             if let Some(at) = before.iter().position(|old| old.key() == rollout.key()) {
                 let old = before.swap_remove(at);
@@ -306,6 +306,6 @@ fn record_of(decisions: &[RolloutRecord], rollout: &LiveRollout) -> Option<Rollo
 }
 
 /// The rollouts that a rollout waits for.
-fn waits_of(waits: &BTreeMap<String, Vec<WaitsFor>>, rollout: &LiveRollout) -> Vec<WaitsFor> {
-    waits.get(rollout.file()).cloned().unwrap_or_default()
+fn waits_for(of_files: &BTreeMap<String, Vec<WaitsFor>>, rollout: &LiveRollout) -> Vec<WaitsFor> {
+    of_files.get(rollout.file()).cloned().unwrap_or_default()
 }

@@ -213,8 +213,8 @@ pub struct TargetsAnswer {
     pub decisions: Vec<RolloutRecord>,
     /// The rollouts that those of the deployment wait for (`after` of a `rollout.yaml`), by the path of the file; on the first page
     /// alone.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub waits: BTreeMap<String, Vec<WaitsFor>>,
+    #[serde(default, rename = "waitsFor", skip_serializing_if = "BTreeMap::is_empty")]
+    pub waits_for: BTreeMap<String, Vec<WaitsFor>>,
     /// `after` of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,

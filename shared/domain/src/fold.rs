@@ -78,7 +78,8 @@ pub use merge::{
     WhyAsked, WhySum, all_unheard, hearing_of,
 };
 pub use notify::{Changes, NothingToTell};
-pub use record::DeviceRecord;
+pub use record::{BadRecord, DeviceRecord, PackedRecord, RecordPacker, RecordUnpacker};
+pub use rollout_line::DeviceNumber;
 pub use silence::SilentDevices;
 pub use silence_order::{SilenceCursor, SilenceCursorError};
 pub use status::{CursorError, StatusCursor, StatusRefusal, verdict_of};

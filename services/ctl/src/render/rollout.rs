@@ -218,10 +218,12 @@ fn prospects(outlook: &Outlook, now: Timestamp) -> String {
             if *waiting == 1 { "1 device waits".to_owned() } else { format!("{waiting} devices wait") },
         );
     }
-    let besides = match &end.approvals[..] {
+    let after = |what: &str, names: Vec<String>| match &names[..] {
         [] => String::new(),
-        waves => format!(", and after approvals of {}", waves.join(", ")),
+        names => format!(", and after {what} of {}", names.join(", ")),
     };
+    let rollouts = end.after.iter().map(|other| other.deployment.to_string()).collect();
+    let besides = after("the rollout", rollouts) + &after("approvals", end.approvals.clone());
     let _ = match end.earliest {
         Some(earliest) => {
             writeln!(text, "ends         {earliest} at the earliest, plus the time of devices{besides}")

@@ -1,5 +1,5 @@
-//! The content of a checkpoint: lines of JSON, packed. In order: the counts, hearing state and the planner's own projection; the record of each device; the
-//! devices of rollouts; the targets of each deployment.
+//! The content of a checkpoint: lines of JSON, compressed. In order: the counts, hearing state and the planner's own projection; the
+//! record of each device, packed; the devices of rollouts; the targets of each deployment.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::thread;
 use muster_contract::DeviceKey;
 use muster_contract::labels::Labels;
 use muster_contract::view::AsOf;
-use muster_domain::fold::{DeviceRecord, Fleet};
+use muster_domain::fold::{BadRecord, DeviceRecord, Fleet, RecordPacker, RecordUnpacker};
 use muster_domain::rollout::TargetDevice;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -55,6 +55,8 @@ pub(crate) enum ContentError {
     Io(#[from] io::Error),
     #[error("a line of its content cannot be read")]
     Line(#[from] serde_json::Error),
+    #[error(transparent)]
+    Record(#[from] BadRecord),
     #[error("its records do not match their digest")]
     Counts,
 }
@@ -65,11 +67,13 @@ pub(crate) enum ContentError {
 /// The packer fails.
 pub(super) fn pack(parts: &Receiver<Part>) -> io::Result<Option<Vec<u8>>> {
     let mut out = BufWriter::with_capacity(PACKED_AT_ONCE, write::Encoder::new(Vec::new(), LEVEL)?);
+    let mut packer = RecordPacker::default();
     for part in parts {
         match part {
             Part::Head(head) => write_line(&mut out, &head)?,
             Part::Records(records) => {
-                records.iter().try_for_each(|record| write_line(&mut out, record))?;
+                let mut packed = records.into_iter().map(|record| packer.pack(record));
+                packed.try_for_each(|record| write_line(&mut out, &record))?;
             }
             Part::Devices(devices) => {
                 write_line(&mut out, &devices.len())?;
@@ -129,9 +133,9 @@ impl<R: BufRead> Lines<R> {
     }
 
     fn records(&mut self, count: u64, out: &SyncSender<Vec<DeviceRecord>>) -> Result<(), ContentError> {
-        let mut batch = Vec::with_capacity(BATCH);
+        let (mut batch, mut unpacker) = (Vec::with_capacity(BATCH), RecordUnpacker::default());
         for _ in 0..count {
-            batch.push(self.value()?.ok_or(ContentError::Counts)?);
+            batch.push(unpacker.unpack(self.value()?.ok_or(ContentError::Counts)?)?);
             if batch.len() == BATCH && out.send(std::mem::take(&mut batch)).is_err() {
                 return Err(ContentError::Counts);
             }

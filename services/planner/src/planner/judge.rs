@@ -7,7 +7,7 @@ use muster_contract::rollout::{
     DecideRequest, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest,
 };
 use muster_contract::{DeviceKey, Timestamp};
-use muster_domain::rollout::{RolloutProgress, Step};
+use muster_domain::rollout::{Blocked, RolloutProgress, Step};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +52,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             self.report(Work::Step(key), taken);
         }
         let mut counts = Counts::default();
-        self.rollouts.all().for_each(|rollout| counts.add(&rollout.live.state().step));
+        self.rollouts.all().for_each(|rollout| counts.add(&rollout.live));
         self.metrics.rollouts.set(counts.rollouts);
         self.metrics.stopped.set(counts.stopped);
         self.metrics.approvals.set(counts.approvals);
@@ -198,6 +198,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         let Some(rollout) = self.rollouts.rollout(key) else { return };
         // Without the counts of a waiting wave, which change with each report.
         let summary = match &progress.state.step {
+            Step::Wait { wave, because: Blocked::After } => format!("{wave} {:?}", progress.waits_for),
             Step::Wait { wave, because } => format!("{wave} {because}"),
             Step::Release { wave, needs_approval, .. } => format!("{wave} {needs_approval}"),
             step => format!("{step:?}"),

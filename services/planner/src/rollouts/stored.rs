@@ -12,12 +12,16 @@ use std::time::Duration;
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::Rollout;
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
+use muster_domain::fold::DeviceNumber;
 use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, TargetDevice};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{LISTED_FOR, TrackedDeployment, TrackedRollout, TrackedRollouts};
 use crate::evidence::Evidence;
+
+/// A device of a checkpoint, and its number in the restored fleet.
+type StoredDevice = (Arc<TargetDevice>, Option<DeviceNumber>);
 
 /// The number of each device in a checkpoint.
 pub(crate) type DeviceNumbers = HashMap<DeviceKey, u32>;
@@ -77,12 +81,12 @@ impl StoredTarget {
         Some(Self(*numbers.get(&device.key)?, content.is_wanted, *is_refused, content.generation, at))
     }
 
-    fn target(self, devices: &[Arc<TargetDevice>]) -> Option<LiveTarget> {
+    fn target(self, devices: &[StoredDevice]) -> Option<(LiveTarget, Option<DeviceNumber>)> {
         let Self(number, is_wanted, is_refused, generation, at) = self;
         let at = at.and_then(|at| Timestamp::from_nanosecond(at.into()).ok());
         let content = Content { is_wanted, generation, at };
-        let device = devices.get(usize::try_from(number).ok()?)?.clone();
-        Some(LiveTarget { device, content, is_refused })
+        let (device, in_fleet) = devices.get(usize::try_from(number).ok()?)?.clone();
+        Some((LiveTarget { device, content, is_refused }, in_fleet))
     }
 }
 
@@ -138,10 +142,13 @@ impl TrackedRollouts {
         now: Instant,
     ) {
         self.devices.extend(devices.iter().map(|device| (device.key.clone(), device.clone())));
+        let devices: Vec<StoredDevice> =
+            devices.iter().map(|device| (device.clone(), evidence.number(&device.key))).collect();
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(stored.len());
         let left = Mutex::new(stored.into_iter());
         let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let tracked = || std::iter::from_fn(next).filter_map(|stored| stored.tracked(devices, evidence, now));
+        let tracked =
+            || std::iter::from_fn(next).filter_map(|stored| stored.tracked(&devices, evidence, now));
         thread::scope(|scope| {
             let threads: Vec<_> =
                 (0..processors).map(|_| scope.spawn(|| tracked().collect::<Vec<_>>())).collect();
@@ -154,17 +161,22 @@ impl TrackedRollouts {
 impl StoredDeployment {
     fn tracked(
         self,
-        devices: &[Arc<TargetDevice>],
+        devices: &[StoredDevice],
         evidence: &Evidence,
         now: Instant,
     ) -> Option<(DeploymentId, TrackedDeployment)> {
         let Self { deployment, revision, listing_ms, copied_at, age_ms, is_outdated, rollouts } = self;
+        let line = evidence.lines(&deployment);
         let of_rollout = |StoredRollout { file, digest, policy, targets }: StoredRollout| {
-            let targets = targets.into_iter().map(|target| target.target(devices)).collect::<Option<_>>()?;
+            let targets = targets.into_iter().map(|target| target.target(devices));
+            let (targets, numbers): (Vec<_>, Vec<_>) =
+                targets.collect::<Option<Vec<_>>>()?.into_iter().unzip();
             let id = RolloutId { deployment: deployment.clone(), digest };
             let live = LiveRollout::new(id, file, revision.clone(), policy, targets);
             let mut rollout = TrackedRollout { has_decisions: false, ..TrackedRollout::new(live) };
-            rollout.observe_all(evidence);
+            for (at, number) in numbers.into_iter().enumerate() {
+                rollout.live.observe(at, number.and_then(&line).as_ref());
+            }
             Some(rollout)
         };
         let rollouts = rollouts.into_iter().map(of_rollout).collect::<Option<Vec<_>>>()?;

@@ -35,6 +35,9 @@ struct Stored {
     decisions: Option<RolloutDecisions>,
 }
 
+/// A message of decisions that cannot be read.
+pub(super) struct UnreadableDecisions;
+
 impl Decisions {
     /// The decisions of all messages. Messages that cannot be read are known once their rollout is asked about.
     pub(super) fn read(messages: Vec<Message>) -> Self {
@@ -54,6 +57,33 @@ impl Decisions {
         all
     }
 
+    /// Notes the last message of decisions, if there is one.
+    pub(super) fn note(&mut self, deployment: &DeploymentId, path: &str, message: Option<Message>) {
+        let key = (deployment.clone(), path.to_owned());
+        let Some(Message { sequence, payload, .. }) = message else {
+            self.0.remove(&key);
+            return;
+        };
+        // A replica that lags behind answers with an older message.
+        if self.0.get(&key).is_none_or(|held| held.sequence < sequence) {
+            let decisions = decode::parse(&payload);
+            if let Err(error) = &decisions {
+                tracing::warn!(%deployment, rollout = path, error = chain(error), "cannot read decisions about rollouts");
+            }
+            self.0.insert(key, Stored { sequence, decisions: decisions.ok() });
+        }
+    }
+
+    /// The decisions about a deployment under a `rollout.yaml`; an error if they cannot be read.
+    pub(super) fn of_file(
+        &self,
+        deployment: &DeploymentId,
+        path: &str,
+    ) -> Result<Option<&RolloutDecisions>, UnreadableDecisions> {
+        let Some(stored) = self.stored(deployment, path) else { return Ok(None) };
+        stored.decisions.as_ref().map(Some).ok_or(UnreadableDecisions)
+    }
+
     fn stored(&self, deployment: &DeploymentId, path: &str) -> Option<&Stored> {
         self.0.get(&(deployment.clone(), path.to_owned()))
     }
@@ -70,16 +100,6 @@ impl Decisions {
     fn all(&self) -> impl Iterator<Item = (&DeploymentId, &RolloutRecord)> {
         let readable = self.0.iter().filter_map(|((id, _), stored)| Some((id, stored.decisions.as_ref()?)));
         readable.flat_map(|(id, decisions)| decisions.rollouts.iter().map(move |record| (id, record)))
-    }
-
-    /// The decisions about a rollout, if there are some that can be read.
-    pub(super) fn record(
-        &self,
-        deployment: &DeploymentId,
-        digest: Digest,
-        path: &str,
-    ) -> Option<&RolloutRecord> {
-        self.stored(deployment, path)?.decisions.as_ref()?.of(digest)
     }
 
     /// The phase of a rollout; `None` if it cannot be read.
@@ -265,20 +285,8 @@ impl<D: Downlink> Announcer<D> {
         path: &str,
     ) -> Result<(), ErrorBody> {
         let message = self.downlink.decisions(deployment, path).await.map_err(|error| unread(&error))?;
-        let key = (deployment.clone(), path.to_owned());
-        let Some(Message { sequence, payload, .. }) = message else {
-            self.decisions.0.remove(&key);
-            return Ok(());
-        };
-        // A replica that lags behind answers with an older message.
-        if self.decisions.0.get(&key).is_none_or(|held| held.sequence < sequence) {
-            let decisions = decode::parse(&payload);
-            if let Err(error) = &decisions {
-                tracing::warn!(%deployment, rollout = path, error = chain(error), "cannot read decisions about rollouts");
-            }
-            self.decisions.0.insert(key.clone(), Stored { sequence, decisions: decisions.ok() });
-        }
-        match self.decisions.0.get(&key) {
+        self.decisions.note(deployment, path, message);
+        match self.decisions.stored(deployment, path) {
             Some(Stored { sequence, decisions: None }) => Err(internal(format!(
                 "message {sequence} of DOWNLINK holds decisions about {deployment} under {path} that this publisher cannot \
                  read: run the release that wrote it"

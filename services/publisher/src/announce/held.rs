@@ -77,7 +77,7 @@ impl<D: Downlink> Announcer<D> {
                 self.read_decisions(&query.deployment, path).await?;
             }
             page.decisions = self.decisions.of_deployment(&query.deployment).cloned().collect();
-            page.waits = self.waits(&query.deployment).await?;
+            page.waits_for = self.waits_for(&query.deployment).await?;
         }
         Ok(page)
     }

@@ -41,6 +41,10 @@ pub(super) struct Counts {
     pub(super) published: u64,
     /// Devices of both kinds.
     pub(super) released: u64,
+    /// Devices for which Git wants the content and no request replaces the deployment.
+    pub(super) targets: u64,
+    /// Those of them that have another content, or none.
+    pub(super) lacking: u64,
 }
 
 /// The contribution of one device to the rollouts of one deployment.
@@ -51,6 +55,8 @@ pub(super) struct Contribution {
     pub(super) published: Option<Digest>,
     /// Whether the change is held.
     pub(super) is_held: bool,
+    /// Whether a request replaces the deployment.
+    pub(super) is_requested: bool,
 }
 
 impl RolloutIndex {
@@ -93,13 +99,13 @@ impl RolloutIndex {
         row.and_then(|row| row.contents.get(&digest)).copied().unwrap_or_default()
     }
 
-    /// The contents of a deployment that Git wants under a `rollout.yaml`, each with whether it is held for a device.
+    /// The contents of a deployment that targets under a `rollout.yaml` shall have, each with whether one lacks it.
     pub(super) fn wanted(&self, id: &DeploymentId, path: &str) -> impl Iterator<Item = (Digest, bool)> + '_ {
         let row = self.rows.get(id).and_then(|rows| rows.get(path));
-        row.into_iter().flat_map(|row| {
-            let wanted = row.contents.iter().filter(|(_, counts)| counts.wanted > 0);
-            wanted.map(|(digest, _)| (*digest, row.held.contains_key(&Some(*digest))))
-        })
+        let contents = row.into_iter().flat_map(|row| &row.contents);
+        contents
+            .filter(|(_, counts)| counts.targets > 0)
+            .map(|(digest, counts)| (*digest, counts.lacking > 0))
     }
 
     /// Each `rollout.yaml` that governs a device with a deployment.
@@ -135,7 +141,7 @@ impl RolloutIndex {
 
 impl Row {
     fn apply(&mut self, number: u32, contribution: &Contribution, is_added: bool) {
-        let Contribution { wanted, published, is_held, .. } = contribution;
+        let Contribution { wanted, published, is_held, is_requested, .. } = contribution;
         let is_released = wanted == published;
         let mut count = |digest: Option<Digest>, of: fn(&mut Counts) -> &mut u64| {
             let Some(digest) = digest else { return };
@@ -149,6 +155,9 @@ impl Row {
         count(*wanted, |counts| &mut counts.wanted);
         count(*published, |counts| &mut counts.published);
         count(wanted.filter(|_| is_released), |counts| &mut counts.released);
+        let target = wanted.filter(|_| !is_requested);
+        count(target, |counts| &mut counts.targets);
+        count(target.filter(|_| !is_released), |counts| &mut counts.lacking);
         if *is_held {
             let numbers = self.held.entry(*wanted).or_default();
             _ = if is_added { numbers.insert(number) } else { numbers.remove(&number) };

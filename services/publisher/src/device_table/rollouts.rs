@@ -76,7 +76,7 @@ impl DeviceTable {
             let published = content.map(|content| content.digest());
             let is_requested = content.is_some_and(|content| content.is_requested());
             let is_held = may_be_held && !is_requested && wanted != published;
-            Contribution { id: id.clone(), wanted, published, is_held }
+            Contribution { id: id.clone(), wanted, published, is_held, is_requested }
         };
         ids.into_iter().map(contribution).collect()
     }
@@ -104,7 +104,7 @@ impl DeviceTable {
         self.index.files_of(id).filter_map(after).collect()
     }
 
-    /// The contents of a deployment that Git wants under a `rollout.yaml`, each with whether it is held for a device.
+    /// The contents of a deployment that targets under a `rollout.yaml` shall have, each with whether one lacks it.
     pub(crate) fn wanted_contents(
         &self,
         id: &DeploymentId,
@@ -228,8 +228,8 @@ fn page(
         rollouts.insert(file.path.clone(), file.rollout.clone());
         targets.push(target);
     }
-    let (revision, decisions, waits) = (fleet.revision.clone(), Vec::new(), BTreeMap::new());
-    TargetsAnswer { revision, rollouts, targets, decisions, waits, next }
+    let (revision, decisions, waits_for) = (fleet.revision.clone(), Vec::new(), BTreeMap::new());
+    TargetsAnswer { revision, rollouts, targets, decisions, waits_for, next }
 }
 
 /// The content of a deployment that a commit wants for a device.

@@ -64,6 +64,8 @@ impl<'a> LevelRollouts<'a> {
                 governed.insert(key.clone(), file.clone());
             }
         }
+        let mistaken: BTreeSet<_> = own.devices.iter().cloned().collect();
+        let mistaken: BTreeSet<&DeviceKey> = mistaken.iter().collect();
         for (level, (file, text)) in &self.0 {
             let members = members_of.remove(level).unwrap_or_default();
             let mut found = Problems::default();
@@ -71,7 +73,10 @@ impl<'a> LevelRollouts<'a> {
                 check_matches(file, text, at, wave, &members, labels, &mut found);
             }
             check_budget(file, text, &members, labels, &mut found);
-            check_order(file, text, &members, contents, &mut found);
+            // The mistake of a device may be that its own deployment cannot be read.
+            if members.is_disjoint(&mistaken) {
+                check_after(file, text, &members, contents, &mut found);
+            }
             match level {
                 // Without members: a tombstone has taken the device out of the fleet.
                 Level::Device(_) if members.is_empty() => {}
@@ -112,7 +117,7 @@ fn check_budget(
 }
 
 /// Refuses an order that names a deployment that no governed device has: a misspelt name would order nothing.
-fn check_order(
+fn check_after(
     file: &RolloutFile,
     text: &[u8],
     members: &BTreeSet<&DeviceKey>,
@@ -128,7 +133,9 @@ fn check_order(
     for (id, others) in &file.rollout.after {
         for named in others.iter().chain([id]).filter(|named| !known.contains(named)) {
             let field = format!("after.{id}");
-            let rule = format!("'{named}' is no deployment of a device that this file governs; correct it");
+            let rule = format!(
+                "'{named}' is no deployment of a device that this file governs: correct it, or take it out of `after`"
+            );
             problems.push(&file.path, || rollout::line_of(text, &field), &field, rule);
         }
     }

@@ -77,10 +77,22 @@ impl AppSpecInterner {
 
     /// The number of a spec, for one more row that has it.
     pub(super) fn intern(&mut self, spec: AppSpec) -> u32 {
-        if let Some(number) = self.numbers.get(&spec) {
-            self.slots[*number as usize].rows += 1;
-            return *number;
-        }
+        self.known(&spec).unwrap_or_else(|| self.insert(spec))
+    }
+
+    /// The same for a spec that others share.
+    pub(super) fn intern_shared(&mut self, spec: &AppSpec) -> u32 {
+        self.known(spec).unwrap_or_else(|| self.insert(spec.clone()))
+    }
+
+    /// The number of a held spec, for one more row.
+    fn known(&mut self, spec: &AppSpec) -> Option<u32> {
+        let number = *self.numbers.get(spec)?;
+        self.slots[number as usize].rows += 1;
+        Some(number)
+    }
+
+    fn insert(&mut self, spec: AppSpec) -> u32 {
         let spec = self.with_shared_names(spec);
         let slot = SpecSlot { spec: spec.clone(), rows: 1 };
         let number = fill_slot(&mut self.slots, &mut self.spare, slot);

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::app_spec::{shared, uncount};
 
 /// Components in the order of the report, each with its state.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct ComponentSet(Box<[(ComponentName, State)]>);
 

@@ -247,6 +247,28 @@ impl Fleet {
         place
     }
 
+    /// The places of several deployments among a device's rows.
+    pub(super) fn name_rows<'a>(
+        &mut self,
+        number: u32,
+        deployments: impl ExactSizeIterator<Item = &'a DeploymentId>,
+    ) -> Vec<usize> {
+        // The list has room for all of them at once, and is cut to its size at the end.
+        let mut rows = std::mem::take(&mut self.devices[number as usize].rows).into_vec();
+        rows.reserve_exact(deployments.len());
+        let place = |deployment: &DeploymentId| {
+            let known = self.totals.deployment_numbers.get(deployment);
+            let held = known.and_then(|known| rows.iter().position(|row| row.deployment == *known));
+            held.unwrap_or_else(|| {
+                rows.push(Row::new(self.totals.name_deployment(deployment)));
+                rows.len() - 1
+            })
+        };
+        let places = deployments.map(place).collect();
+        self.devices[number as usize].rows = rows.into_boxed_slice();
+        places
+    }
+
     /// The inputs of row evaluation for a device.
     pub(super) fn context(&self, number: u32) -> DeviceContext {
         self.devices[number as usize].state.context()

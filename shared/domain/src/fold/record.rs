@@ -1,6 +1,9 @@
 //! A device's record in a snapshot. The records define the fleet: every count is rebuilt from them.
 
+mod packed;
 mod restore;
+
+use std::sync::Arc;
 
 use muster_contract::labels::Labels;
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
@@ -10,6 +13,7 @@ use super::app_spec::AppSpec;
 use super::device::StoredDevice;
 use super::report::Report;
 use super::standing::Deadline;
+pub use packed::{BadRecord, PackedRecord, RecordPacker, RecordUnpacker};
 
 /// The complete state of one device in the fold. Its JSON is the snapshot's format: a change of meaning needs a
 /// new format version in every store.
@@ -34,7 +38,7 @@ struct RowRecord {
     since: Option<Timestamp>,
     /// The assigned spec.
     #[serde(default, rename = "print", skip_serializing_if = "Option::is_none")]
-    spec: Option<AppSpec>,
+    spec: Option<Arc<AppSpec>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

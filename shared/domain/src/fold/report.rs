@@ -51,6 +51,22 @@ struct ReportDetails {
     fidelity: Fidelity,
 }
 
+/// A report whose components have a number: epoch, number, generation, head up to which it is the last, state, components, details,
+/// second and nanosecond at which it was observed and received, and sequence of LEDGER.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PackedReport(
+    Epoch,
+    Seq,
+    Generation,
+    PackedCounter,
+    State,
+    u32,
+    Option<Box<ReportDetails>>,
+    (i64, i32),
+    (i64, i32),
+    PackedOffset,
+);
+
 /// One error of a report.
 pub(super) struct ReportError<'a> {
     pub(super) code: &'a str,
@@ -59,6 +75,40 @@ pub(super) struct ReportError<'a> {
     pub(super) message: &'a str,
     /// How often it was tried.
     pub(super) retry: Option<RetrySummary>,
+}
+
+impl PackedReport {
+    /// The report; `None` if nothing has the number of its components, or a time does not exist.
+    pub(super) fn report(
+        self,
+        components_of: impl FnOnce(u32) -> Option<Arc<ComponentSet>>,
+    ) -> Option<Report> {
+        let Self(
+            epoch,
+            seq,
+            generation,
+            current_through,
+            state,
+            components,
+            words,
+            observed,
+            received,
+            ledger_seq,
+        ) = self;
+        let time = |(second, nanosecond)| Timestamp::new(second, nanosecond).ok().map(PackedTimestamp::from);
+        Some(Report {
+            epoch,
+            seq,
+            generation,
+            current_through,
+            state,
+            components: components_of(components)?,
+            words,
+            observed_at: time(observed)?,
+            received_at: time(received)?,
+            ledger_seq,
+        })
+    }
 }
 
 impl Report {
@@ -113,6 +163,26 @@ impl Report {
             received_at: received_at.into(),
             ledger_seq: ledger_seq.into(),
         }
+    }
+
+    /// The report with the number of its components.
+    pub(super) fn packed(self, number_of: impl FnOnce(&Arc<ComponentSet>) -> u32) -> PackedReport {
+        let Self { epoch, seq, generation, current_through, state, components, words, .. } = self;
+        let time = |at: PackedTimestamp| (at.get().as_second(), at.get().subsec_nanosecond());
+        let (observed, received) = (time(self.observed_at), time(self.received_at));
+        let components = number_of(&components);
+        PackedReport(
+            epoch,
+            seq,
+            generation,
+            current_through,
+            state,
+            components,
+            words,
+            observed,
+            received,
+            self.ledger_seq,
+        )
     }
 
     /// Has its components as the fleet holds them from now on.

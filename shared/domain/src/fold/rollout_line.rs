@@ -3,17 +3,39 @@
 use muster_contract::view::Freshness;
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
+use super::device::Device;
 use super::fleet::Fleet;
 use super::report::Report;
 use super::standing::CountClass;
 use crate::rollout::{Line, missed};
 
+/// The place of a device in a fleet. It stays as long as the fleet does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceNumber(u32);
+
 impl Fleet {
     /// The deployment on the device, if the view of the deployment has a line for the device.
     pub fn rollout_line(&self, id: &DeploymentId, key: &DeviceKey) -> Option<Line<'_>> {
         let number = *self.totals.deployment_numbers.get(id)?;
-        let device = self.find(key)?;
-        let row = device.rows.iter().find(|row| row.deployment == number)?;
+        self.line_of(number, self.find(key)?)
+    }
+
+    /// The number of a device; `None` if LEDGER does not know it.
+    pub fn device_number(&self, key: &DeviceKey) -> Option<DeviceNumber> {
+        self.number_of(key).map(DeviceNumber)
+    }
+
+    /// The same lines as [`Self::rollout_line`] for many devices of one deployment: no name is looked up again.
+    pub fn rollout_lines<'a>(
+        &'a self,
+        id: &DeploymentId,
+    ) -> impl Fn(DeviceNumber) -> Option<Line<'a>> + use<'a> {
+        let number = self.totals.deployment_numbers.get(id).copied();
+        move |DeviceNumber(device)| self.line_of(number?, self.devices.get(device as usize)?)
+    }
+
+    fn line_of<'a>(&'a self, deployment: u32, device: &'a Device) -> Option<Line<'a>> {
+        let row = device.rows.iter().find(|row| row.deployment == deployment)?;
         let context = device.state.context();
         let (standing, class) = (row.standing()?, row.count_class(&context));
         (class != CountClass::Nothing).then(|| Line {

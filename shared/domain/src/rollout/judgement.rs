@@ -31,7 +31,7 @@ pub fn state(
     let targets = &policy::with_offline_policies(&waves, &wave_indices, record, targets, now)[..];
     let tallies = tallies(&waves, &wave_indices, targets, &RolloutClock { record, now });
     let listed = Listed { targets, wave_indices: &wave_indices };
-    let mut state = Judgement { rollout, id, record, waves: &waves, waits: !waits_for.is_empty(), now }
+    let mut state = Judgement { rollout, id, record, waves: &waves, must_wait: !waits_for.is_empty(), now }
         .state(&tallies, &listed);
     for (at, wave) in state.waves.iter_mut().enumerate() {
         wave.members = listed.members(at);
@@ -46,18 +46,18 @@ pub(super) struct Judgement<'a> {
     pub(super) record: Option<&'a RolloutRecord>,
     pub(super) waves: &'a [Wave],
     /// Whether a rollout that it comes after has not succeeded.
-    pub(super) waits: bool,
+    pub(super) must_wait: bool,
     pub(super) now: Timestamp,
 }
 
 impl Judgement<'_> {
     /// The waves without their members, and the next step. The wave of unmatched devices is the last of the counts.
     pub(super) fn state(&self, tallies: &[Tally], targets: &dyn Targets) -> RolloutState {
-        let Self { rollout, id, record, waves, waits, now } = *self;
+        let Self { rollout, id, record, waves, must_wait, now } = *self;
         let mut states: Vec<_> = tallies.iter().enumerate().map(|(at, tally)| self.wave(at, tally)).collect();
         let phase = record.map(RolloutRecord::phase).unwrap_or_default();
         let step = decided(phase, targets).unwrap_or_else(|| {
-            Steps { rollout, id, record, phase, waves, states: &states, waits, now }.next(targets)
+            Steps { rollout, id, record, phase, waves, states: &states, must_wait, now }.next(targets)
         });
         if states.last().is_some_and(|rest| rest.tally.targets == 0) {
             states.pop();

@@ -26,7 +26,7 @@ use super::judgement::{Judgement, tallies};
 use super::line::Line;
 use super::policy;
 use super::progress::{Known, RolloutProgress};
-use super::state::{Blocked, RolloutState, Step};
+use super::state::{Blocked, RolloutState, Step, waits_for_person};
 use super::target::{Evidence, Target};
 use super::waves::{RolloutId, effective, waves_of};
 
@@ -110,9 +110,11 @@ impl LiveRollout {
         let wave_indices = waves_of(&waves, &id, &members);
         let mut tallies = vec![Tally::default(); waves.len() + 1];
         wave_indices.iter().for_each(|wave| tallies[*wave].targets += 1);
-        let rows = targets.into_iter().zip(wave_indices).map(|(target, wave)| Row::new(target, wave));
+        // A list of its own: collected in place, the rows would keep the room of the larger targets.
+        let mut rows = Vec::with_capacity(targets.len());
+        rows.extend(targets.into_iter().zip(wave_indices).map(|(target, wave)| Row::new(target, wave)));
         let mut rollout = Self {
-            rows: rows.collect(),
+            rows,
             in_ledger: vec![0; tallies.len()],
             record: None,
             waits_for: Vec::new(),
@@ -185,8 +187,13 @@ impl LiveRollout {
         is_new
     }
 
+    /// Whether it waits for a rollout that only a person or a commit continues.
+    pub fn waits_for_person(&self) -> bool {
+        waits_for_person(&self.state.step, &self.waits_for)
+    }
+
     /// Replaces the rollouts that it waits for. True if they differ.
-    pub fn set_waits(&mut self, waits_for: Vec<WaitsFor>) -> bool {
+    pub fn set_waits_for(&mut self, waits_for: Vec<WaitsFor>) -> bool {
         let is_new = self.waits_for != waits_for;
         self.waits_for = waits_for;
         is_new
@@ -330,8 +337,8 @@ impl LiveRollout {
         let (targets, tallies) = counted.unzip();
         let tallies = tallies.unwrap_or_else(|| this.tallies.clone());
         let Self { policy, id, record, waves, .. } = this;
-        let waits = !this.waits_for.is_empty();
-        let judgement = Judgement { rollout: policy, id, record: record.as_ref(), waves, waits, now };
+        let must_wait = !this.waits_for.is_empty();
+        let judgement = Judgement { rollout: policy, id, record: record.as_ref(), waves, must_wait, now };
         let mut state = judgement.state(&tallies, &LiveTargets { rollout: this, counted: targets });
         for (wave, in_ledger) in state.waves.iter_mut().zip(&this.in_ledger) {
             wave.in_ledger = *in_ledger;

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use muster_contract::rollout::{Approval, Check, Rollout, RolloutPhase, Wave};
+use muster_contract::rollout::{Approval, Check, Rollout, RolloutPhase, WaitsFor, Wave};
 use muster_contract::{DeviceKey, Timestamp};
 use serde::Serialize;
 
 use super::gate::Gate;
 use super::policy::{Room, group, is_unavailable};
 use super::progress::{Lines, RolloutProgress, rows, silent_since};
-use super::state::WaveState;
+use super::state::{Blocked, Step, WaveState, waits_for_person};
 use super::target::{Evidence, Target};
 use super::windows::{Opening, opening};
 
@@ -66,12 +66,15 @@ pub struct BudgetClash {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct End {
-    /// No earlier than this: rates, soak times, checks and the begin of windows. Absent if a decision holds the rollout, or if this
-    /// machine does not know the time zone of its windows.
+    /// No earlier than this: rates, soak times, checks and the begin of windows. Absent if a decision holds the rollout or one that it waits
+    /// for, or if this machine does not know the time zone of its windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earliest: Option<Timestamp>,
     /// Waves whose approvals it waits for besides.
     pub approvals: Vec<String>,
+    /// Rollouts that it waits for before its first wave, in addition.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<WaitsFor>,
 }
 
 /// The outlook of a rollout by the lines that led to it.
@@ -132,9 +135,11 @@ fn end(rollout: &RolloutProgress, rows: &[Target<'_>], now: Timestamp) -> End {
         (is_missing && !is_open && (is_after || !has_begun)).then(|| wave.name.clone())
     };
     let approvals = rollout.state.waves.iter().enumerate().filter_map(needs).collect();
-    let is_held = phase.continued_by().is_some();
+    let is_held = phase.continued_by().is_some() || waits_for_person(&rollout.state.step, &rollout.waits_for);
     let earliest = if is_held { None } else { earliest(rollout, rows, now, phase) };
-    End { earliest, approvals }
+    let is_after = matches!(rollout.state.step, Step::Wait { because: Blocked::After, .. });
+    let after = if is_after { rollout.waits_for.clone() } else { Vec::new() };
+    End { earliest, approvals, after }
 }
 
 /// The earliest end; `None` if no window that this machine knows ever begins.

@@ -42,7 +42,7 @@ pub struct RolloutProgress {
     pub ledger_through: Option<u64>,
     /// Time of the judgement.
     pub judged_at: Timestamp,
-    /// The rollouts that it comes after and that have not succeeded. They hold its begin alone.
+    /// The rollouts that it comes after and that have not succeeded. Only its first begin waits for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<WaitsFor>,
     /// The content of the `rollout.yaml`.
@@ -116,7 +116,7 @@ pub fn progress(
     lines: &Lines,
     now: Timestamp,
 ) -> Vec<RolloutProgress> {
-    let TargetsAnswer { revision, rollouts, targets, decisions, waits, .. } = answer;
+    let TargetsAnswer { revision, rollouts, targets, decisions, waits_for: waited, .. } = answer;
     let mut groups: BTreeMap<(String, Digest), Vec<RolloutTarget>> = BTreeMap::new();
     for target in targets {
         if let Some(wanted) = target.wanted {
@@ -136,7 +136,7 @@ pub fn progress(
         let known: Vec<_> = targets.iter().map(known).collect();
         let rows = rows(&targets, &known, lines);
         let silent_since = rows.iter().map(|row| row.silent_since).collect();
-        let waits_for = waits.get(&file).cloned().unwrap_or_default();
+        let waits_for = waited.get(&file).cloned().unwrap_or_default();
         let mut state = state(&policy, &rollout_id, record, &rows, &waits_for, now);
         for wave in &mut state.waves {
             wave.in_ledger = wave.members.iter().filter(|at| known[**at].is_in_ledger()).count() as u64;
@@ -399,7 +399,7 @@ mod tests {
             rollouts: [("fleet/rollout.yaml".to_owned(), serde_json::from_str(rollout).unwrap())].into(),
             targets: vec![target()],
             decisions: Vec::new(),
-            waits: BTreeMap::new(),
+            waits_for: BTreeMap::new(),
             next: None,
         };
         let why = |line: TargetStatus| {
@@ -475,7 +475,7 @@ mod tests {
                 other("b/five", "y", None),
             ],
             decisions: Vec::new(),
-            waits: BTreeMap::new(),
+            waits_for: BTreeMap::new(),
             next: None,
         };
         let found = progress(&"web".parse().unwrap(), answer, &Lines::default(), Timestamp::UNIX_EPOCH);

@@ -2,7 +2,7 @@
 //! and from the waves of its commit.
 //!
 //! A decision is right if the counts are the recorded ones and the rules lead to it. It does not judge what LEDGER does not
-//! hold: windows, budgets, and who decided.
+//! hold: windows, budgets, the order of rollouts, and who decided.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -186,8 +186,8 @@ pub fn past_progress(
         rollouts: commit.rollouts.clone(),
         targets: commit.targets.iter().filter(is_of_record).map(with_content).collect(),
         decisions: if record.decisions.is_empty() { Vec::new() } else { vec![record.clone()] },
-        // The past of other rollouts is not recomputed: they hold a begin, and prove no evidence wrong.
-        waits: BTreeMap::new(),
+        // LEDGER does not hold the decisions about other rollouts.
+        waits_for: BTreeMap::new(),
         next: None,
     };
     progress(id, answer, &past.lines, now).pop()

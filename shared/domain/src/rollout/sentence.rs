@@ -12,7 +12,7 @@ use super::gate::{Gate, Tally};
 use super::progress::{Known, RolloutProgress};
 use super::state::{Blocked, Failure, Step, WaveState};
 
-/// Devices that a sentence names, at most.
+/// Devices or rollouts that a sentence names, at most.
 const NAMED_MAX: usize = 20;
 
 impl RolloutProgress {
@@ -160,7 +160,11 @@ impl RolloutProgress {
             };
             format!("the rollout of {deployment}, which {words}")
         };
-        self.waits_for.iter().map(one).collect::<Vec<_>>().join(", ")
+        let named: Vec<_> = self.waits_for.iter().take(NAMED_MAX).map(one).collect();
+        match self.waits_for.len() - named.len() {
+            0 => named.join(", "),
+            more => format!("{} and {more} more", named.join(", ")),
+        }
     }
 
     /// The command that approves a wave.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use muster_contract::Timestamp;
-use muster_contract::rollout::{RolloutPhase, RolloutVerb};
+use muster_contract::rollout::{RolloutPhase, RolloutVerb, WaitsFor};
 use serde::Serialize;
 
 use super::approvals::ApprovalCount;
@@ -113,6 +113,12 @@ pub enum Blocked {
     After,
     /// The rollout's windows; the next one begins then. `None` if this machine knows the time zone of none.
     Window(Option<Timestamp>),
+}
+
+/// Whether a step waits for a rollout that only a person or a commit continues.
+pub(super) fn waits_for_person(step: &Step, waits_for: &[WaitsFor]) -> bool {
+    let is_after = matches!(step, Step::Wait { because: Blocked::After, .. });
+    is_after && waits_for.iter().any(|other| other.phase.continued_by().is_some())
 }
 
 /// Why a wave has failed.

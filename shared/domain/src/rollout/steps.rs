@@ -37,7 +37,7 @@ pub(super) struct Steps<'a> {
     pub(super) waves: &'a [Wave],
     pub(super) states: &'a [WaveState],
     /// Whether a rollout that it comes after has not succeeded.
-    pub(super) waits: bool,
+    pub(super) must_wait: bool,
     pub(super) now: Timestamp,
 }
 
@@ -118,8 +118,8 @@ impl Steps<'_> {
     fn release(&self, at: usize, all: &dyn Targets) -> Step {
         let WaveState { name, tally, approvals, .. } = &self.states[at];
         let wait = |because| Step::Wait { wave: at, because };
-        let has_begun = self.record.is_some_and(|record| record.first_began().is_some());
-        if self.waits && !has_begun && self.phase != RolloutPhase::Succeeded {
+        let is_under_way = self.record.is_some_and(|record| record.first_began().is_some());
+        if self.must_wait && !is_under_way && self.phase != RolloutPhase::Succeeded {
             return wait(Blocked::After);
         }
         if let Opening::From(next) = windows::opening(&self.rollout.windows, self.now) {

@@ -12,7 +12,7 @@ use muster_contract::partition::partition_of;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{Counts, Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceKey, SeqRanges};
-use muster_domain::fold::{DeviceRecord, Fleet, Page};
+use muster_domain::fold::{DeviceRecord, Fleet, Page, RecordPacker, RecordUnpacker};
 use proptest::prelude::*;
 
 const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
@@ -122,6 +122,13 @@ proptest! {
     }
 }
 
+/// Records that were packed, written, read and unpacked.
+fn repacked(records: Vec<DeviceRecord>) -> Vec<DeviceRecord> {
+    let (mut packer, mut unpacker) = (RecordPacker::default(), RecordUnpacker::default());
+    let written = records.into_iter().map(|record| serde_json::to_string(&packer.pack(record)).unwrap());
+    written.map(|line| unpacker.unpack(serde_json::from_str(&line).unwrap()).unwrap()).collect()
+}
+
 proptest! {
     // Each case tries every point from every checkpoint.
     #![proptest_config(ProptestConfig::with_cases(40))]
@@ -134,7 +141,7 @@ proptest! {
         for point in 0..=ledger.entries.len() {
             let whole = up_to(&ledger, point);
             for (at, records) in kept.range(..=point) {
-                let records: Vec<DeviceRecord> = serde_json::from_str(records).unwrap();
+                let records = repacked(serde_json::from_str(records).unwrap());
                 let then = up_to(&ledger, *at);
                 let mut fleet = Fleet::restore(then.as_of(), then.hearing_state().clone(), records);
                 Ledger { entries: ledger.entries[..point].to_vec() }.fold_into(&mut fleet, *at);

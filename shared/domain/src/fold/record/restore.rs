@@ -1,12 +1,14 @@
 //! The records of a fleet, and the fleet that records define: every count is rebuilt from them.
 
-use muster_contract::DeviceKey;
 use muster_contract::view::AsOf;
+use muster_contract::{DeviceKey, Generation, Timestamp};
 
 use super::super::app_spec;
 use super::super::device::Device;
 use super::super::fleet::{Fleet, Scope};
 use super::super::hearing::HearingState;
+use super::super::report::Report;
+use super::super::standing::{Deadline, Row};
 use super::{DeviceRecord, RowRecord};
 
 impl Fleet {
@@ -46,11 +48,11 @@ impl Fleet {
     }
 
     pub(in crate::fold) fn record_of(&self, device: &Device) -> DeviceRecord {
-        let row = |row: &super::super::standing::Row| RowRecord {
+        let row = |row: &Row| RowRecord {
             deployment: self.totals.deployment(row.deployment).id.clone(),
             target: row.target,
             since: row.since(),
-            spec: self.totals.specs.get(row.spec).cloned(),
+            spec: self.totals.specs.shared(row.spec),
             report: row.report.clone(),
             deadline: row.deadline.clone(),
         };
@@ -69,19 +71,43 @@ impl Fleet {
         *held = state.state(held.name.clone(), held.unheard_in);
         self.update_refusing(number);
         self.update_rows(number, before, Scope::Device, |_| {});
-        for RowRecord { deployment, target, since, spec, mut report, deadline } in rows {
-            let place = self.name_row(number, &deployment);
-            let context = self.context(number);
-            if let Some(report) = &mut report {
-                report.intern(&mut self.totals.component_sets);
+        let places = self.name_rows(number, rows.iter().map(|row| &row.deployment));
+        let mut restored: Vec<_> =
+            places.into_iter().zip(rows.into_iter().map(|row| self.interned(row))).collect();
+        restored.sort_by_key(|(place, _)| *place);
+        let (context, mut place) = (self.context(number), 0);
+        let mut restored = restored.into_iter().peekable();
+        self.update_rows(number, context, Scope::Rows, |row| {
+            if let Some((_, restored)) = restored.next_if(|(of, _)| *of == place) {
+                restored.apply(row);
             }
-            let spec = spec.map_or(app_spec::NONE, |spec| self.totals.specs.intern(spec));
-            self.update_rows(number, context, Scope::Row(place), |row| {
-                row.restore_target(target, since);
-                row.spec = spec;
-                row.report = report.take();
-                row.deadline.clone_from(&deadline);
-            });
+            place += 1;
+        });
+    }
+
+    /// A row with its spec and components as the fleet holds them.
+    fn interned(&mut self, row: RowRecord) -> RestoredRow {
+        let RowRecord { target, since, spec, mut report, deadline, .. } = row;
+        if let Some(report) = &mut report {
+            report.intern(&mut self.totals.component_sets);
         }
+        let spec = spec.map_or(app_spec::NONE, |spec| self.totals.specs.intern_shared(&spec));
+        RestoredRow { target, since, spec, report, deadline }
+    }
+}
+
+/// The content of a row from a record.
+struct RestoredRow {
+    target: Option<Generation>,
+    since: Option<Timestamp>,
+    spec: u32,
+    report: Option<Report>,
+    deadline: Option<Box<Deadline>>,
+}
+
+impl RestoredRow {
+    fn apply(self, row: &mut Row) {
+        row.restore_target(self.target, self.since);
+        (row.spec, row.report, row.deadline) = (self.spec, self.report, self.deadline);
     }
 }

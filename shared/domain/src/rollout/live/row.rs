@@ -25,8 +25,9 @@ impl Nanoseconds {
     const UNKNOWN: Self = Self(i64::MIN);
 
     pub(super) fn of(time: Timestamp) -> Self {
-        let nanoseconds = time.as_nanosecond();
-        Self(i64::try_from(nanoseconds).unwrap_or(i64::MAX).max(i64::MIN + 1))
+        let (least, most) = (i64::MIN + 1, i64::MAX);
+        let nanoseconds = time.as_nanosecond().clamp(least.into(), most.into());
+        Self(i64::try_from(nanoseconds).unwrap_or(most))
     }
 
     pub(super) fn timestamp(self) -> Timestamp {
@@ -233,5 +234,20 @@ impl Row {
             released_at: self.released_at(),
             is_refused: self.is_refused,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_of_range_is_the_nearest_one_and_never_unknown() {
+        let [first, last] = [Timestamp::MIN, Timestamp::MAX].map(|time| Nanoseconds::of_known(Some(time)));
+        assert!(first.known().unwrap() < Timestamp::UNIX_EPOCH);
+        assert!(last.known().unwrap() > Timestamp::UNIX_EPOCH);
+        assert_eq!(Nanoseconds::of_known(None).known(), None);
+        let now = Timestamp::new(1_800_000_000, 7).unwrap();
+        assert_eq!(Nanoseconds::of_known(Some(now)).known(), Some(now));
     }
 }

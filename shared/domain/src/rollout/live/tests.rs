@@ -180,7 +180,7 @@ impl World {
             Change::Waits(waits) => {
                 let one = || WaitsFor { deployment: "green".parse().unwrap(), phase: RolloutPhase::Paused };
                 self.waits_for = waits.then(one).into_iter().collect();
-                self.live.set_waits(self.waits_for.clone());
+                self.live.set_waits_for(self.waits_for.clone());
             }
             Change::Later(seconds) => {
                 self.now = self.now.checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap();
@@ -228,7 +228,7 @@ impl World {
             rollouts: [(FILE.to_owned(), self.policy.clone())].into(),
             targets: self.whole.iter().map(|one| one.target.clone()).collect(),
             decisions: vec![self.record.clone()],
-            waits: [(FILE.to_owned(), self.waits_for.clone())].into(),
+            waits_for: [(FILE.to_owned(), self.waits_for.clone())].into(),
             next: None,
         };
         let lines = self.whole.iter().filter_map(|one| Some((one.target.key.clone(), one.line.clone()?)));

@@ -35,7 +35,7 @@ fn commit() -> TargetsAnswer {
         rollouts: [("fleet/rollout.yaml".to_owned(), rollout())].into(),
         targets: (0..4).map(target).collect(),
         decisions: Vec::new(),
-        waits: Default::default(),
+        waits_for: Default::default(),
         next: None,
     }
 }

@@ -28,7 +28,7 @@ async fn a_rollout_that_comes_after_another_begins_once_that_has_succeeded() {
         TargetsQuery { deployment: "proxy".parse().unwrap(), limit: Some(1), after: None, revision: None };
     let waits = async || {
         let answer = publisher.announcer.targets(query.clone()).await.unwrap();
-        answer.waits.get(FILE).map(|waits| waits[0].phase)
+        answer.waits_for.get(FILE).map(|waits| waits[0].phase)
     };
     let mut begin = asked(RolloutVerb::Begin, content("proxy", "v2").digest());
     begin.request.deployment = "proxy".parse().unwrap();
@@ -43,10 +43,46 @@ async fn a_rollout_that_comes_after_another_begins_once_that_has_succeeded() {
     assert_eq!(waits().await, Some(RolloutPhase::Running), "every device has it, and its last gate is shut");
     publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v2"))).await.unwrap();
     assert_eq!(waits().await, Some(RolloutPhase::Paused));
-    publisher.announcer.decide(asked(RolloutVerb::Resume, digest("v2"))).await.unwrap();
+    publisher.announcer.decide(asked(RolloutVerb::Stop, digest("v2"))).await.unwrap();
+    assert_eq!(waits().await, Some(RolloutPhase::Stopped));
+    publisher.announcer.decide(asked(RolloutVerb::Retry, digest("v2"))).await.unwrap();
+    assert_eq!(waits().await, Some(RolloutPhase::Running), "a retry is no success");
+    assert_eq!(refused().await.code, ErrorCode::Conflict);
     publisher.announcer.decide(asked(RolloutVerb::Finish, digest("v2"))).await.unwrap();
     assert_eq!(waits().await, None);
     assert!(publisher.announcer.decide(begin.clone()).await.unwrap().changed);
     publisher.announcer.decide(asked(RolloutVerb::Rollback, digest("v2"))).await.unwrap();
     assert_eq!(waits().await, Some(RolloutPhase::RolledBack), "one that would begin now waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_that_another_publisher_recorded_lets_a_rollout_begin() {
+    let stream = Stream::default();
+    let [publisher, other] = [(); 2].map(|()| Running::start(&stream));
+    for running in [&publisher, &other] {
+        running.commit(in_order("c1", "v1")).await.unwrap();
+        running.applied("c1").await;
+        running.commit(in_order("c2", "v2")).await.unwrap();
+        running.applied("c2").await;
+    }
+    let mut begin = asked(RolloutVerb::Begin, content("proxy", "v2").digest());
+    begin.request.deployment = "proxy".parse().unwrap();
+    publisher.announcer.decide(begin.clone()).await.unwrap_err();
+    for verb in [RolloutVerb::Begin, RolloutVerb::Finish] {
+        other.announcer.decide(asked(verb, digest("v2"))).await.unwrap();
+    }
+    assert!(publisher.announcer.decide(begin).await.unwrap().changed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_content_that_every_device_had_before_any_decision_is_waited_for_by_none() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    publisher.commit(fleet("c1", 2, "v2")).await.unwrap();
+    publisher.applied("c1").await;
+    publisher.commit(in_order("c2", "v2")).await.unwrap();
+    publisher.applied("c2").await;
+    let mut begin = asked(RolloutVerb::Begin, content("proxy", "v2").digest());
+    begin.request.deployment = "proxy".parse().unwrap();
+    assert!(publisher.announcer.decide(begin).await.unwrap().changed);
 }
