@@ -46,6 +46,8 @@ const EVERY: Duration = Duration::from_secs(2);
 const DECISION_MAX: Duration = Duration::from_millis(50);
 const PLACEMENT_BYTES_MAX: u64 = 200;
 const RESTART_MAX: Duration = Duration::from_secs(3);
+/// Time after the start until the memory is read again.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
 /// Longest time that the bench waits for all decisions.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -170,8 +172,11 @@ async fn measure(args: &Args) -> String {
     let memory = Memory {
         resident: resident("VmRSS:").saturating_sub(before),
         peak: resident("VmHWM:").saturating_sub(before),
+        settled: 0,
     };
     say(&format!("every rollout is judged after {restart:.1?}"));
+    tokio::time::sleep(SETTLED_AFTER).await;
+    let memory = Memory { settled: resident("VmRSS:").saturating_sub(before), ..memory };
     let begun = Instant::now();
     running.stop().await;
     let bytes: u64 =
@@ -237,6 +242,8 @@ impl Running {
 struct Memory {
     resident: u64,
     peak: u64,
+    /// Once the allocator has given back what the start has freed.
+    settled: u64,
 }
 
 /// The times from facts that open gates to decisions, in order.
@@ -272,13 +279,14 @@ fn report(args: &Args, [restart, resumed]: [Duration; 2], memory: &Memory, times
     let quantile = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
     let (p50, p99) = (quantile(50).copied().unwrap_or_default(), quantile(99).copied().unwrap_or(PATIENCE));
     let placements = (args.devices * args.rollouts) as u64;
-    let (bytes, peak) = (memory.resident / placements, memory.peak / placements);
+    let [bytes, peak, settled] = [memory.resident, memory.peak, memory.settled].map(|of| of / placements);
     let kept = |is_kept: bool| if is_kept { "kept" } else { "MISSED" };
     let Args { devices, rollouts, rate, .. } = args;
     format!(
         "{devices} devices, {rollouts} rollouts of all of them, {rate} facts/s\n\
          fact to decision: p50 {p50:.2?}, p99 {p99:.2?} of {} (target {DECISION_MAX:?}: {})\n\
-         memory of the planner: {} MiB, {bytes} bytes a placement, {peak} at the peak (target {PLACEMENT_BYTES_MAX}: {})\n\
+         memory of the planner: {} MiB, {bytes} bytes a placement, {peak} at the peak, {settled} after \
+         {SETTLED_AFTER:?} (target {PLACEMENT_BYTES_MAX}: {})\n\
          from a start until every rollout is judged: {restart:.2?} without a checkpoint, {resumed:.2?} with one \
          (target {RESTART_MAX:?}: {})",
         times.len(),

@@ -9,7 +9,9 @@ use std::thread;
 use muster_contract::DeviceKey;
 use muster_contract::labels::Labels;
 use muster_contract::view::AsOf;
-use muster_domain::fold::{BadRecord, DeviceRecord, Fleet, RecordPacker, RecordUnpacker};
+use muster_domain::fold::{
+    BadRecord, DeviceRecord, Fleet, HearingState, PackedRecord, RecordPacker, RecordUnpacker,
+};
 use muster_domain::rollout::TargetDevice;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -92,7 +94,7 @@ fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Restores a content up to a message of LEDGER. One thread reads lines, another one applies records.
+/// Restores a content up to a message of LEDGER. One thread reads lines, another one unpacks and applies records.
 ///
 /// # Errors
 /// The content does not fit.
@@ -101,12 +103,12 @@ pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentE
     let Head { records, fleet: digest, hearing, projection } = lines.value()?.ok_or(ContentError::Counts)?;
     let as_of = AsOf { ledger_seq: mark.position, at: mark.stored_at };
     let (fleet, devices, deployments) = thread::scope(|scope| {
-        let (out, batches) = sync_channel::<Vec<DeviceRecord>>(BATCHES_WAITING_MAX);
-        let fleet = scope.spawn(move || Fleet::restore(as_of, hearing, batches.into_iter().flatten()));
+        let (out, batches) = sync_channel::<Vec<PackedRecord>>(BATCHES_WAITING_MAX);
+        let fleet = scope.spawn(move || restored(as_of, hearing, batches.into_iter().flatten()));
         lines.records(records, &out)?;
         drop(out);
         let (devices, deployments) = lines.rollouts()?;
-        let fleet = fleet.join().map_err(|_| ContentError::Counts)?;
+        let fleet = fleet.join().map_err(|_| ContentError::Counts)??;
         Ok::<_, ContentError>((fleet, devices, deployments))
     })?;
     let is_whole = u64::try_from(fleet.devices_known()) == Ok(records);
@@ -114,6 +116,19 @@ pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentE
         return Err(ContentError::Counts);
     }
     Ok(Restored { fleet, projection, devices, deployments })
+}
+
+/// The fleet of packed records.
+fn restored(
+    as_of: AsOf,
+    hearing: HearingState,
+    records: impl Iterator<Item = PackedRecord>,
+) -> Result<Fleet, BadRecord> {
+    let (mut unpacker, mut bad) = (RecordUnpacker::default(), None);
+    let unpacked =
+        records.map_while(|packed| unpacker.unpack(packed).map_err(|error| bad = Some(error)).ok());
+    let fleet = Fleet::restore(as_of, hearing, unpacked);
+    bad.map_or(Ok(fleet), Err)
 }
 
 /// The lines of a content.
@@ -132,10 +147,10 @@ impl<R: BufRead> Lines<R> {
         Ok(Some(serde_json::from_slice(&self.line)?))
     }
 
-    fn records(&mut self, count: u64, out: &SyncSender<Vec<DeviceRecord>>) -> Result<(), ContentError> {
-        let (mut batch, mut unpacker) = (Vec::with_capacity(BATCH), RecordUnpacker::default());
+    fn records(&mut self, count: u64, out: &SyncSender<Vec<PackedRecord>>) -> Result<(), ContentError> {
+        let mut batch = Vec::with_capacity(BATCH);
         for _ in 0..count {
-            batch.push(unpacker.unpack(self.value()?.ok_or(ContentError::Counts)?)?);
+            batch.push(self.value()?.ok_or(ContentError::Counts)?);
             if batch.len() == BATCH && out.send(std::mem::take(&mut batch)).is_err() {
                 return Err(ContentError::Counts);
             }
