@@ -1,7 +1,9 @@
 //! The rollouts that the planner follows, each with a row for every target. Facts change rows and mark their rollouts. This module
 //! judges no rollout and sends no request.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +33,8 @@ pub(crate) type RolloutKey = (DeploymentId, Digest, String);
 #[derive(Debug, Default)]
 pub(crate) struct TrackedRollouts {
     deployments: BTreeMap<DeploymentId, TrackedDeployment>,
-    /// The devices of all rollouts.
-    devices: HashMap<DeviceKey, Arc<TargetDevice>>,
+    /// The devices of all rollouts, each by its name.
+    devices: HashSet<ByKey>,
 }
 
 /// The rollouts of a deployment.
@@ -47,6 +49,30 @@ struct TrackedDeployment {
     /// The age of a restored list, until LEDGER's time shows whether decisions may rest on it.
     restored: Option<RestoredList>,
 }
+
+/// A device that is found by its name.
+#[derive(Debug)]
+pub(crate) struct ByKey(Arc<TargetDevice>);
+
+impl Borrow<DeviceKey> for ByKey {
+    fn borrow(&self) -> &DeviceKey {
+        &self.0.key
+    }
+}
+
+impl Hash for ByKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for ByKey {}
 
 /// A rollout that is followed.
 #[derive(Debug)]
@@ -126,7 +152,7 @@ impl TrackedRollouts {
     /// Drops the rollouts of all other deployments.
     pub(crate) fn retain(&mut self, ids: &BTreeSet<DeploymentId>) {
         self.deployments.retain(|id, _| ids.contains(id));
-        self.devices.retain(|_, device| Arc::strong_count(device) > 1);
+        self.devices.retain(|ByKey(device)| Arc::strong_count(device) > 1);
     }
 
     /// Applies the commit, the decisions of a deployment and the rollouts that it waits for, at a moment and LEDGER's time then. False if its targets must be listed. A
@@ -210,11 +236,10 @@ impl TrackedRollouts {
             generation: target.target_generation,
             at: target.published_at,
         };
-        let known = self.devices.get(&target.key).filter(|device| device.labels == target.labels);
-        let device = known.cloned().unwrap_or_else(|| {
-            let device = TargetDevice { key: target.key.clone(), labels: target.labels };
-            let device = Arc::new(device);
-            self.devices.insert(target.key, device.clone());
+        let known = self.devices.get(&target.key).filter(|ByKey(device)| device.labels == target.labels);
+        let device = known.map(|ByKey(device)| device.clone()).unwrap_or_else(|| {
+            let device = Arc::new(TargetDevice { key: target.key, labels: target.labels });
+            self.devices.replace(ByKey(device.clone()));
             device
         });
         LiveTarget { device, content, is_refused: target.refused.is_some() }
@@ -249,7 +274,7 @@ impl TrackedRollouts {
     /// Applies the contents that a document gives a device.
     pub(crate) fn apply_document(&mut self, document: &Document) {
         let Document { key, generation, at: issued_at, is_retired, entries } = document;
-        if !self.devices.contains_key(key) {
+        if !self.devices.contains(key) {
             return;
         }
         for (id, tracked) in &mut self.deployments {

@@ -78,7 +78,7 @@ pub use merge::{
     WhyAsked, WhySum, all_unheard, hearing_of,
 };
 pub use notify::{Changes, NothingToTell};
-pub use record::{BadRecord, DeviceRecord, PackedRecord, RecordPacker, RecordUnpacker};
+pub use record::{BadRecord, DeviceRecord, PackedRecord, RecordPacker};
 pub use rollout_line::DeviceNumber;
 pub use silence::SilentDevices;
 pub use silence_order::{SilenceCursor, SilenceCursorError};

@@ -9,9 +9,7 @@ use std::thread;
 use muster_contract::DeviceKey;
 use muster_contract::labels::Labels;
 use muster_contract::view::AsOf;
-use muster_domain::fold::{
-    BadRecord, DeviceRecord, Fleet, HearingState, PackedRecord, RecordPacker, RecordUnpacker,
-};
+use muster_domain::fold::{BadRecord, DeviceRecord, Fleet, PackedRecord, RecordPacker};
 use muster_domain::rollout::TargetDevice;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -104,7 +102,7 @@ pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentE
     let as_of = AsOf { ledger_seq: mark.position, at: mark.stored_at };
     let (fleet, devices, deployments) = thread::scope(|scope| {
         let (out, batches) = sync_channel::<Vec<PackedRecord>>(BATCHES_WAITING_MAX);
-        let fleet = scope.spawn(move || restored(as_of, hearing, batches.into_iter().flatten()));
+        let fleet = scope.spawn(move || Fleet::restore_packed(as_of, hearing, batches.into_iter().flatten()));
         lines.records(records, &out)?;
         drop(out);
         let (devices, deployments) = lines.rollouts()?;
@@ -116,19 +114,6 @@ pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentE
         return Err(ContentError::Counts);
     }
     Ok(Restored { fleet, projection, devices, deployments })
-}
-
-/// The fleet of packed records.
-fn restored(
-    as_of: AsOf,
-    hearing: HearingState,
-    records: impl Iterator<Item = PackedRecord>,
-) -> Result<Fleet, BadRecord> {
-    let (mut unpacker, mut bad) = (RecordUnpacker::default(), None);
-    let unpacked =
-        records.map_while(|packed| unpacker.unpack(packed).map_err(|error| bad = Some(error)).ok());
-    let fleet = Fleet::restore(as_of, hearing, unpacked);
-    bad.map_or(Ok(fleet), Err)
 }
 
 /// The lines of a content.

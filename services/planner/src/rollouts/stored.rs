@@ -17,7 +17,7 @@ use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, Target
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{LISTED_FOR, TrackedDeployment, TrackedRollout, TrackedRollouts};
+use super::{ByKey, LISTED_FOR, TrackedDeployment, TrackedRollout, TrackedRollouts};
 use crate::evidence::Evidence;
 
 /// A device of a checkpoint, and its number in the restored fleet.
@@ -93,7 +93,7 @@ impl StoredTarget {
 impl TrackedRollouts {
     /// The devices of all rollouts.
     pub(crate) fn devices(&self) -> Vec<Arc<TargetDevice>> {
-        self.devices.values().cloned().collect()
+        self.devices.iter().map(|ByKey(device)| device.clone()).collect()
     }
 
     /// The deployments with rollouts.
@@ -141,7 +141,7 @@ impl TrackedRollouts {
         evidence: &Evidence,
         now: Instant,
     ) {
-        self.devices.extend(devices.iter().map(|device| (device.key.clone(), device.clone())));
+        self.devices.extend(devices.iter().cloned().map(ByKey));
         let devices: Vec<StoredDevice> =
             devices.iter().map(|device| (device.clone(), evidence.number(&device.key))).collect();
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(stored.len());

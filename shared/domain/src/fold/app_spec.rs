@@ -88,8 +88,13 @@ impl AppSpecInterner {
     /// The number of a held spec, for one more row.
     fn known(&mut self, spec: &AppSpec) -> Option<u32> {
         let number = *self.numbers.get(spec)?;
+        Some(self.again(number))
+    }
+
+    /// The same number, for one more row.
+    pub(super) fn again(&mut self, number: u32) -> u32 {
         self.slots[number as usize].rows += 1;
-        Some(number)
+        number
     }
 
     fn insert(&mut self, spec: AppSpec) -> u32 {

@@ -20,6 +20,9 @@ use super::standing::{CountClass, DeviceContext, Row};
 use super::totals::Totals;
 use super::view_aggregate::ViewAggregates;
 
+/// Devices for which the list gets room at once, at least; a large list grows by an eighth.
+const DEVICES_AT_LEAST: usize = 64;
+
 /// A fact's place in LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
@@ -221,6 +224,10 @@ impl Fleet {
         self.index.insert(key, number);
         let mut device = Device::new(site, key.device.clone());
         device.state.unheard_in = self.unheard_in(site, &device);
+        if self.devices.len() == self.devices.capacity() {
+            // Doubled, the list could have room for as many devices again.
+            self.devices.reserve_exact(DEVICES_AT_LEAST.max(self.devices.len() / 8));
+        }
         self.devices.push(device);
         let context = self.context(number);
         self.silence_order.admit(key, &context);

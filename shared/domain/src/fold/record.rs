@@ -13,7 +13,7 @@ use super::app_spec::AppSpec;
 use super::device::StoredDevice;
 use super::report::Report;
 use super::standing::Deadline;
-pub use packed::{BadRecord, PackedRecord, RecordPacker, RecordUnpacker};
+pub use packed::{BadRecord, PackedRecord, RecordPacker};
 
 /// The complete state of one device in the fold. Its JSON is the snapshot's format: a change of meaning needs a
 /// new format version in every store.

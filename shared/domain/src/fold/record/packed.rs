@@ -1,19 +1,24 @@
 //! Records of many devices in few bytes: deployments, specs and components are written with the first record that names them, and
-//! rows name them by number. A reader needs all records from the first one on.
+//! rows name them by number. A reader needs all records from the first one on, and looks each name up once.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
 use muster_contract::labels::Labels;
+use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, Generation, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::super::app_spec::AppSpec;
+use super::super::app_spec::{self, AppSpec};
 use super::super::component_set::ComponentSet;
 use super::super::device::StoredDevice;
+use super::super::fleet::Fleet;
+use super::super::hearing::HearingState;
 use super::super::report::PackedReport;
-use super::super::standing::Deadline;
+use super::super::standing::{Deadline, Row};
+use super::super::totals::Totals;
+use super::restore::RestoredRow;
 use super::{DeviceRecord, RowRecord};
 
 /// A record whose rows name what earlier records have by number.
@@ -111,45 +116,92 @@ impl RecordPacker {
     }
 }
 
-/// Unpacks records in the order in which they were packed.
+/// What the packed records up to now have named, by their numbers.
 #[derive(Debug, Default)]
-pub struct RecordUnpacker {
-    deployments: Vec<DeploymentId>,
-    specs: Vec<Arc<AppSpec>>,
+pub(super) struct Tables {
+    deployments: Vec<Named<DeploymentId>>,
+    specs: Vec<Named<Arc<AppSpec>>>,
     component_sets: Vec<Arc<ComponentSet>>,
 }
 
-impl RecordUnpacker {
-    /// The record.
-    ///
-    /// # Errors
-    /// It names what no record before it has.
-    pub fn unpack(&mut self, packed: PackedRecord) -> Result<DeviceRecord, BadRecord> {
-        let PackedRecord { deployments, specs, component_sets, state, labels, rows } = packed;
-        self.deployments.extend(deployments);
-        self.specs.extend(specs);
-        self.component_sets.extend(component_sets);
-        let rows = rows.into_iter().map(|row| self.row(row)).collect::<Option<_>>().ok_or(BadRecord)?;
-        Ok(DeviceRecord { state, labels, rows })
-    }
+/// A thing of a record, or its number in the fleet once a row has it.
+#[derive(Debug)]
+enum Named<T> {
+    New(T),
+    Numbered(u32),
+}
 
-    fn row(
-        &self,
-        PackedRow(deployment, target, since, spec, report, deadline): PackedRow,
-    ) -> Option<RowRecord> {
-        Some(RowRecord {
-            deployment: numbered(&self.deployments, deployment)?,
-            target,
-            since: since.map(Timestamp::from_second).transpose().ok()?,
-            spec: spec.map_or(Some(None), |spec| numbered(&self.specs, spec).map(Some))?,
-            report: report.map_or(Some(None), |report| {
-                report.report(|set| numbered(&self.component_sets, set)).map(Some)
-            })?,
-            deadline,
-        })
+impl<T> Named<T> {
+    /// The number in the fleet for one more row; `number_of` counts the row.
+    fn number(&mut self, number_of: impl FnOnce(&Self) -> u32) -> u32 {
+        let number = number_of(self);
+        *self = Self::Numbered(number);
+        number
     }
 }
 
-fn numbered<T: Clone>(all: &[T], number: u32) -> Option<T> {
-    all.get(number as usize).cloned()
+impl Fleet {
+    /// As [`Self::restore`], from packed records in the order in which they were packed.
+    ///
+    /// # Errors
+    /// A record names what no record before it has.
+    pub fn restore_packed(
+        as_of: AsOf,
+        hearing: HearingState,
+        records: impl IntoIterator<Item = PackedRecord>,
+    ) -> Result<Self, BadRecord> {
+        let (mut fleet, mut tables) = (Self::to_restore(hearing), Tables::default());
+        for record in records {
+            fleet.admit_packed(record, &mut tables).ok_or(BadRecord)?;
+        }
+        Ok(fleet.restored(as_of))
+    }
+
+    fn admit_packed(&mut self, record: PackedRecord, tables: &mut Tables) -> Option<()> {
+        let PackedRecord { deployments, specs, component_sets, state, labels, rows } = record;
+        tables.deployments.extend(deployments.into_iter().map(Named::New));
+        tables.specs.extend(specs.into_iter().map(Named::New));
+        tables.component_sets.extend(component_sets);
+        let number = self.admit_device(state, &labels);
+        if !self.devices[number as usize].rows.is_empty() {
+            return None;
+        }
+        let (mut named, mut contents) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+        for row in rows {
+            let (deployment, content) = self.totals.unpack(row, tables)?;
+            named.push(Row::new(deployment));
+            contents.push(Some(content));
+        }
+        self.devices[number as usize].rows = named.into_boxed_slice();
+        self.fill_rows(number, contents);
+        Some(())
+    }
+}
+
+impl Totals {
+    /// The number of a row's deployment, and the row's content; `None` if it names what is not there.
+    fn unpack(&mut self, row: PackedRow, tables: &mut Tables) -> Option<(u32, RestoredRow)> {
+        let PackedRow(deployment, target, since, spec, report, deadline) = row;
+        let spec = match spec {
+            None => app_spec::NONE,
+            Some(spec) => tables.specs.get_mut(spec as usize)?.number(|spec| match spec {
+                Named::New(spec) => self.specs.intern_shared(spec),
+                Named::Numbered(number) => self.specs.again(*number),
+            }),
+        };
+        let mut report = match report {
+            None => None,
+            Some(report) => Some(report.report(|set| tables.component_sets.get(set as usize).cloned())?),
+        };
+        if let Some(report) = &mut report {
+            report.intern(&mut self.component_sets);
+        }
+        let since = since.map(Timestamp::from_second).transpose().ok()?;
+        let deployment =
+            tables.deployments.get_mut(deployment as usize)?.number(|deployment| match deployment {
+                Named::New(id) => self.name_deployment(id),
+                Named::Numbered(number) => self.name_again(*number),
+            });
+        Some((deployment, RestoredRow { target, since, spec, report, deadline }))
+    }
 }

@@ -1,10 +1,11 @@
 //! The records of a fleet, and the fleet that records define: every count is rebuilt from them.
 
+use muster_contract::labels::Labels;
 use muster_contract::view::AsOf;
 use muster_contract::{DeviceKey, Generation, Timestamp};
 
 use super::super::app_spec;
-use super::super::device::Device;
+use super::super::device::{Device, StoredDevice};
 use super::super::fleet::{Fleet, Scope};
 use super::super::hearing::HearingState;
 use super::super::report::Report;
@@ -36,15 +37,26 @@ impl Fleet {
         hearing: HearingState,
         records: impl IntoIterator<Item = DeviceRecord>,
     ) -> Self {
-        let mut fleet = Self::default();
-        fleet.hearing = hearing;
+        let mut fleet = Self::to_restore(hearing);
         for record in records {
             fleet.admit(record);
         }
-        fleet.as_of = as_of;
-        fleet.change_log.reset(as_of.ledger_seq);
-        fleet.drain_changed_devices();
+        fleet.restored(as_of)
+    }
+
+    /// A fleet before its first record.
+    pub(super) fn to_restore(hearing: HearingState) -> Self {
+        let mut fleet = Self::default();
+        fleet.hearing = hearing;
         fleet
+    }
+
+    /// The fleet after its last record.
+    pub(super) fn restored(mut self, as_of: AsOf) -> Self {
+        self.as_of = as_of;
+        self.change_log.reset(as_of.ledger_seq);
+        self.drain_changed_devices();
+        self
     }
 
     pub(in crate::fold) fn record_of(&self, device: &Device) -> DeviceRecord {
@@ -64,24 +76,34 @@ impl Fleet {
 
     fn admit(&mut self, record: DeviceRecord) {
         let DeviceRecord { state, labels, rows } = record;
+        let number = self.admit_device(state, &labels);
+        let places = self.name_rows(number, rows.iter().map(|row| &row.deployment));
+        let mut contents: Vec<_> = self.devices[number as usize].rows.iter().map(|_| None).collect();
+        for (place, row) in places.into_iter().zip(rows) {
+            contents[place] = Some(self.interned(row));
+        }
+        self.fill_rows(number, contents);
+    }
+
+    /// Everything of a device but its rows; its number.
+    pub(super) fn admit_device(&mut self, state: StoredDevice, labels: &Labels) -> u32 {
         let number = self.name_device(&state.key);
-        self.regroup(number, &labels);
+        self.regroup(number, labels);
         let before = self.context(number);
         let held = &mut self.devices[number as usize].state;
         *held = state.state(held.name.clone(), held.unheard_in);
         self.update_refusing(number);
         self.update_rows(number, before, Scope::Device, |_| {});
-        let places = self.name_rows(number, rows.iter().map(|row| &row.deployment));
-        let mut restored: Vec<_> =
-            places.into_iter().zip(rows.into_iter().map(|row| self.interned(row))).collect();
-        restored.sort_by_key(|(place, _)| *place);
-        let (context, mut place) = (self.context(number), 0);
-        let mut restored = restored.into_iter().peekable();
+        number
+    }
+
+    /// Fills rows of a device, each with the content at its place.
+    pub(super) fn fill_rows(&mut self, number: u32, contents: Vec<Option<RestoredRow>>) {
+        let (context, mut contents) = (self.context(number), contents.into_iter());
         self.update_rows(number, context, Scope::Rows, |row| {
-            if let Some((_, restored)) = restored.next_if(|(of, _)| *of == place) {
-                restored.apply(row);
+            if let Some(Some(content)) = contents.next() {
+                content.apply(row);
             }
-            place += 1;
         });
     }
 
@@ -97,12 +119,12 @@ impl Fleet {
 }
 
 /// The content of a row from a record.
-struct RestoredRow {
-    target: Option<Generation>,
-    since: Option<Timestamp>,
-    spec: u32,
-    report: Option<Report>,
-    deadline: Option<Box<Deadline>>,
+pub(super) struct RestoredRow {
+    pub(super) target: Option<Generation>,
+    pub(super) since: Option<Timestamp>,
+    pub(super) spec: u32,
+    pub(super) report: Option<Report>,
+    pub(super) deadline: Option<Box<Deadline>>,
 }
 
 impl RestoredRow {
