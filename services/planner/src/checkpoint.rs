@@ -86,7 +86,7 @@ impl Checkpoint {
     pub(crate) fn into_state(self, now: Instant) -> (Evidence, TrackedRollouts) {
         let Restored { fleet, projection, devices, deployments } = self.restored;
         let (evidence, mut rollouts) = (Evidence::restore(fleet, projection), TrackedRollouts::default());
-        rollouts.restore(&devices, deployments, &evidence, now);
+        rollouts.restore(devices, deployments, &evidence, now);
         (evidence, rollouts)
     }
 }

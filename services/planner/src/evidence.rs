@@ -304,6 +304,11 @@ impl Evidence {
         self.fleet.device_number(key)
     }
 
+    /// The key of a device, with the names that the fold holds if it knows the device.
+    pub(crate) fn shared_key(&self, key: DeviceKey) -> DeviceKey {
+        self.number(&key).and_then(|number| self.fleet.shared_key(number)).unwrap_or(key)
+    }
+
     /// A deployment on many devices, by their numbers.
     pub(crate) fn lines<'a>(
         &'a self,

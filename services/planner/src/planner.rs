@@ -315,7 +315,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     fn insert(&mut self, listed: ListedTargets) {
         let ListedTargets { id, began, answer } = listed;
         let inserted = answer.map(|answer| {
-            self.rollouts.insert(&id, answer, began, Instant::now());
+            self.rollouts.insert(&id, answer, &self.evidence, began, Instant::now());
             // A page may be older than a document that LEDGER has.
             for document in std::mem::take(&mut self.documents) {
                 self.rollouts.apply_document(&document);

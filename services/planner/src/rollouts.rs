@@ -196,14 +196,21 @@ impl TrackedRollouts {
 
     /// Replaces the rollouts of a deployment by those of its listed targets; listing began and ended at these times. Observe the
     /// deployment afterwards.
-    pub(crate) fn insert(&mut self, id: &DeploymentId, answer: TargetsAnswer, began: Instant, now: Instant) {
+    pub(crate) fn insert(
+        &mut self,
+        id: &DeploymentId,
+        answer: TargetsAnswer,
+        evidence: &Evidence,
+        began: Instant,
+        now: Instant,
+    ) {
         let TargetsAnswer { revision, rollouts: policies, targets, decisions, waits_for, .. } = answer;
         let mut groups: BTreeMap<_, Vec<LiveTarget>> = BTreeMap::new();
         for target in targets {
             // A removal is no rollout: no report confirms that a device runs nothing.
             if let Some(wanted) = target.wanted {
                 let key = (target.rollout.clone(), wanted);
-                let target = self.target(target);
+                let target = self.target(target, evidence);
                 groups.entry(key).or_default().push(target);
             }
         }
@@ -230,7 +237,7 @@ impl TrackedRollouts {
     }
 
     /// A target with its device, which the rollouts of the device share.
-    fn target(&mut self, target: RolloutTarget) -> LiveTarget {
+    fn target(&mut self, target: RolloutTarget, evidence: &Evidence) -> LiveTarget {
         let content = Content {
             is_wanted: target.published == target.wanted,
             generation: target.target_generation,
@@ -238,7 +245,8 @@ impl TrackedRollouts {
         };
         let known = self.devices.get(&target.key).filter(|ByKey(device)| device.labels == target.labels);
         let device = known.map(|ByKey(device)| device.clone()).unwrap_or_else(|| {
-            let device = Arc::new(TargetDevice { key: target.key, labels: target.labels });
+            let key = evidence.shared_key(target.key);
+            let device = Arc::new(TargetDevice { key, labels: target.labels });
             self.devices.replace(ByKey(device.clone()));
             device
         });

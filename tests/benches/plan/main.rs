@@ -1,7 +1,7 @@
 //! How long the planner takes from the fact that opens a gate to the decision that the next wave begins, with many running
 //! rollouts of a large fleet, while LEDGER takes in other facts at an even rate; how much memory a placement takes, and how
 //! long a planner needs after its start. The real planner, publisher and fold are in one process: no bus, no disk. LEDGER's
-//! facts are made when a planner reads them, and are not parsed.
+//! facts are made when a planner reads them, and are not parsed. The allocator is that of the C library, as in muster-planner.
 //!
 //! `cargo bench -p muster-tests --bench plan -- --devices 100000 --rollouts 20 --rate 2000`. It measures and names the bounds
 //! that are missed; no test asserts them.
@@ -33,10 +33,6 @@ use muster_tests::bench::{self, HubKind, say};
 use tokio_util::sync::CancellationToken;
 
 use self::hub::{Follower, Hub, Local};
-
-// As in the services.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Waves of one device that each rollout has before its last, which waits for an approval.
 const WAVES: usize = 4;

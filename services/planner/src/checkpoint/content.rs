@@ -44,7 +44,7 @@ pub(super) enum Part {
 pub(crate) struct Restored {
     pub(crate) fleet: Fleet,
     pub(crate) projection: PlannerProjection,
-    pub(crate) devices: Vec<Arc<TargetDevice>>,
+    pub(crate) devices: Vec<TargetDevice>,
     pub(crate) deployments: Vec<StoredDeployment>,
 }
 
@@ -143,12 +143,12 @@ impl<R: BufRead> Lines<R> {
         out.send(batch).map_err(|_| ContentError::Counts)
     }
 
-    fn rollouts(&mut self) -> Result<(Vec<Arc<TargetDevice>>, Vec<StoredDeployment>), ContentError> {
+    fn rollouts(&mut self) -> Result<(Vec<TargetDevice>, Vec<StoredDeployment>), ContentError> {
         let count: usize = self.value()?.ok_or(ContentError::Counts)?;
         let (mut devices, mut deployments) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let (key, labels): (DeviceKey, Labels) = self.value()?.ok_or(ContentError::Counts)?;
-            devices.push(Arc::new(TargetDevice { key, labels }));
+            devices.push(TargetDevice { key, labels });
         }
         while let Some(deployment) = self.value()? {
             deployments.push(deployment);

@@ -136,14 +136,17 @@ impl TrackedRollouts {
     /// targets take seconds. A deployment with a target that has no device is not followed.
     pub(crate) fn restore(
         &mut self,
-        devices: &[Arc<TargetDevice>],
+        devices: Vec<TargetDevice>,
         stored: Vec<StoredDeployment>,
         evidence: &Evidence,
         now: Instant,
     ) {
-        self.devices.extend(devices.iter().cloned().map(ByKey));
-        let devices: Vec<StoredDevice> =
-            devices.iter().map(|device| (device.clone(), evidence.number(&device.key))).collect();
+        let with_number = |TargetDevice { key, labels }| {
+            let number = evidence.number(&key);
+            (Arc::new(TargetDevice { key: evidence.shared_key(key), labels }), number)
+        };
+        let devices: Vec<StoredDevice> = devices.into_iter().map(with_number).collect();
+        self.devices.extend(devices.iter().map(|(device, _)| ByKey(device.clone())));
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(stored.len());
         let left = Mutex::new(stored.into_iter());
         let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();

@@ -25,6 +25,11 @@ impl Fleet {
         self.number_of(key).map(DeviceNumber)
     }
 
+    /// The key of a device with the names that the fleet holds: a copy of it takes no memory for them.
+    pub fn shared_key(&self, DeviceNumber(device): DeviceNumber) -> Option<DeviceKey> {
+        self.devices.get(device as usize).map(|device| self.key_of(device))
+    }
+
     /// The same lines as [`Self::rollout_line`] for many devices of one deployment: no name is looked up again.
     pub fn rollout_lines<'a>(
         &'a self,
