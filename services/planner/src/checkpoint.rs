@@ -29,9 +29,9 @@ use crate::rollouts::TrackedRollouts;
 
 /// Name of the file in the folder.
 const FILE: &str = "planner.checkpoint";
-/// The format of the file beside the records of devices.
+/// The format of the file, with the packed form of the records of devices.
 const FORMAT: u32 = 3;
-/// The format of the records of devices, which the rollup's snapshots share.
+/// The format of what is packed: the records of devices, which the rollup's snapshots share.
 const RECORD_FORMAT: u32 = 11;
 
 /// The folder of checkpoints.

@@ -17,7 +17,7 @@ pub struct Metrics {
     pub released: Counter,
     /// Rollouts of deployments with held changes or an open rollout.
     pub rollouts: Gauge,
-    /// Rollouts that have failed, or are paused, stopped or rolled back.
+    /// Rollouts that have failed, are paused, stopped or rolled back, or wait for such a one.
     pub stopped: Gauge,
     /// Rollouts that wait for approvals of a wave.
     pub approvals: Gauge,
@@ -63,7 +63,7 @@ impl Metrics {
             );
             registry.register(
                 "stopped",
-                "Rollouts that have failed, or are paused, stopped or rolled back",
+                "Rollouts that have failed, are paused, stopped or rolled back, or wait for such a one",
                 all.stopped,
             );
             registry.register("approvals", "Rollouts that wait for approvals of a wave", all.approvals);

@@ -34,7 +34,7 @@ pub(crate) type RolloutKey = (DeploymentId, Digest, String);
 pub(crate) struct TrackedRollouts {
     deployments: BTreeMap<DeploymentId, TrackedDeployment>,
     /// The devices of all rollouts, each by its name.
-    devices: HashSet<ByKey>,
+    devices: HashSet<DeviceByKey>,
 }
 
 /// The rollouts of a deployment.
@@ -52,27 +52,27 @@ struct TrackedDeployment {
 
 /// A device that is found by its name.
 #[derive(Debug)]
-pub(crate) struct ByKey(Arc<TargetDevice>);
+pub(crate) struct DeviceByKey(Arc<TargetDevice>);
 
-impl Borrow<DeviceKey> for ByKey {
+impl Borrow<DeviceKey> for DeviceByKey {
     fn borrow(&self) -> &DeviceKey {
         &self.0.key
     }
 }
 
-impl Hash for ByKey {
+impl Hash for DeviceByKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.key.hash(state);
     }
 }
 
-impl PartialEq for ByKey {
+impl PartialEq for DeviceByKey {
     fn eq(&self, other: &Self) -> bool {
         self.0.key == other.0.key
     }
 }
 
-impl Eq for ByKey {}
+impl Eq for DeviceByKey {}
 
 /// A rollout that is followed.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl TrackedRollouts {
     /// Drops the rollouts of all other deployments.
     pub(crate) fn retain(&mut self, ids: &BTreeSet<DeploymentId>) {
         self.deployments.retain(|id, _| ids.contains(id));
-        self.devices.retain(|ByKey(device)| Arc::strong_count(device) > 1);
+        self.devices.retain(|DeviceByKey(device)| Arc::strong_count(device) > 1);
     }
 
     /// Applies the commit, the decisions of a deployment and the rollouts that it waits for, at a moment and LEDGER's time then. False if its targets must be listed. A
@@ -177,7 +177,7 @@ impl TrackedRollouts {
         for rollout in &mut tracked.rollouts {
             let record = record_of(&head.decisions, &rollout.live);
             rollout.is_touched |= rollout.live.set_record(record);
-            rollout.is_touched |= rollout.live.set_waits_for(waits_for(&head.waits_for, &rollout.live));
+            rollout.is_touched |= rollout.live.set_waits_for(waits_of(&head.waits_for, &rollout.live));
             rollout.has_decisions = true;
         }
         tracked.is_outdated |= tracked.rollouts.iter_mut().any(|rollout| rollout.is_unshown(now));
@@ -221,7 +221,7 @@ impl TrackedRollouts {
             let rollout_id = RolloutId { deployment: id.clone(), digest };
             let mut live = LiveRollout::new(rollout_id, file, revision.clone(), policy, targets);
             live.set_record(record_of(&decisions, &live));
-            live.set_waits_for(self::waits_for(&waits_for, &live));
+            live.set_waits_for(waits_of(&waits_for, &live));
             let mut rollout = TrackedRollout::new(live);
             if let Some(at) = before.iter().position(|old| old.key() == rollout.key()) {
                 let old = before.swap_remove(at);
@@ -243,11 +243,12 @@ impl TrackedRollouts {
             generation: target.target_generation,
             at: target.published_at,
         };
-        let known = self.devices.get(&target.key).filter(|ByKey(device)| device.labels == target.labels);
-        let device = known.map(|ByKey(device)| device.clone()).unwrap_or_else(|| {
+        let known =
+            self.devices.get(&target.key).filter(|DeviceByKey(device)| device.labels == target.labels);
+        let device = known.map(|DeviceByKey(device)| device.clone()).unwrap_or_else(|| {
             let key = evidence.shared_key(target.key);
             let device = Arc::new(TargetDevice { key, labels: target.labels });
-            self.devices.replace(ByKey(device.clone()));
+            self.devices.replace(DeviceByKey(device.clone()));
             device
         });
         LiveTarget { device, content, is_refused: target.refused.is_some() }
@@ -339,6 +340,6 @@ fn record_of(decisions: &[RolloutRecord], rollout: &LiveRollout) -> Option<Rollo
 }
 
 /// The rollouts that a rollout waits for.
-fn waits_for(of_files: &BTreeMap<String, Vec<WaitsFor>>, rollout: &LiveRollout) -> Vec<WaitsFor> {
+fn waits_of(of_files: &BTreeMap<String, Vec<WaitsFor>>, rollout: &LiveRollout) -> Vec<WaitsFor> {
     of_files.get(rollout.file()).cloned().unwrap_or_default()
 }

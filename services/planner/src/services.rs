@@ -11,10 +11,10 @@ use muster_contract::query::{
     RemoveRequest,
 };
 use muster_contract::rollout::{
-    DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, TargetsAnswer, TargetsQuery,
+    DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, RolloutTarget, TargetsAnswer, TargetsQuery,
 };
 use muster_contract::subjects::PUBLISHER_PREFIX;
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -94,12 +94,14 @@ impl<R: Requests> Services<R> {
         let mut query =
             TargetsQuery { deployment: id.clone(), limit: Some(PAGE_MAX), after: None, revision: None };
         let mut whole: TargetsAnswer = self.ask(subject.clone(), &query).await?;
+        share_sites(&mut whole.targets);
         for _ in 0..PAGES_MAX {
             query.after = whole.next.take();
             if query.after.is_none() {
                 return Ok(whole);
             }
-            let page: TargetsAnswer = self.ask(subject.clone(), &query).await?;
+            let mut page: TargetsAnswer = self.ask(subject.clone(), &query).await?;
+            share_sites(&mut page.targets);
             if !whole.append(page) {
                 return Err(PlannerError::CommitChanged);
             }
@@ -154,6 +156,17 @@ impl<R: Requests> Services<R> {
         match refusal {
             Some(Ok(ErrorReply { error: body, .. })) => Err(PlannerError::Refused { subject, body }),
             Some(Err(_)) | None => serde_json::from_slice(&reply).map_err(unreadable),
+        }
+    }
+}
+
+/// Lets the targets of a site share its name: a list of 100,000 would hold each name many times until it is applied.
+fn share_sites(targets: &mut [RolloutTarget]) {
+    let mut last: Option<SiteId> = None;
+    for RolloutTarget { key, .. } in targets {
+        match &last {
+            Some(site) if *site == key.site => key.site = site.clone(),
+            _ => last = Some(key.site.clone()),
         }
     }
 }

@@ -19,12 +19,12 @@ use super::LedgerMark;
 use crate::evidence::{Head, PlannerProjection};
 use crate::rollouts::stored::StoredDeployment;
 
-/// How hard the packer works: records repeat themselves, and the lowest level packs them by a factor of ten.
+/// How hard the content is compressed: records repeat themselves, so that the lowest level suffices.
 const LEVEL: i32 = 1;
 /// Records that one thread passes to the next at once.
 const BATCH: usize = 256;
-/// Bytes that the packer gets in one call: serde_json writes a line in many small pieces, and each call of the packer has a fixed cost.
-const PACKED_AT_ONCE: usize = 64 * 1024;
+/// Bytes that are compressed in one call: serde_json writes a line in many small pieces, and each call has a fixed cost.
+const COMPRESSED_AT_ONCE: usize = 64 * 1024;
 /// Batches that wait for a thread.
 const BATCHES_WAITING_MAX: usize = 8;
 
@@ -51,7 +51,7 @@ pub(crate) struct Restored {
 /// Why a content cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ContentError {
-    #[error("its content cannot be unpacked")]
+    #[error("its content cannot be decompressed")]
     Io(#[from] io::Error),
     #[error("a line of its content cannot be read")]
     Line(#[from] serde_json::Error),
@@ -61,12 +61,12 @@ pub(crate) enum ContentError {
     Counts,
 }
 
-/// Packs parts as they arrive; `None` if they end without [`Part::End`].
+/// Compresses parts as they arrive; `None` if they end without [`Part::End`].
 ///
 /// # Errors
-/// The packer fails.
-pub(super) fn pack(parts: &Receiver<Part>) -> io::Result<Option<Vec<u8>>> {
-    let mut out = BufWriter::with_capacity(PACKED_AT_ONCE, write::Encoder::new(Vec::new(), LEVEL)?);
+/// The compression fails.
+pub(super) fn compress(parts: &Receiver<Part>) -> io::Result<Option<Vec<u8>>> {
+    let mut out = BufWriter::with_capacity(COMPRESSED_AT_ONCE, write::Encoder::new(Vec::new(), LEVEL)?);
     let mut packer = RecordPacker::default();
     for part in parts {
         match part {
@@ -96,17 +96,19 @@ fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 ///
 /// # Errors
 /// The content does not fit.
-pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentError> {
-    let mut lines = Lines { from: BufReader::new(read::Decoder::with_buffer(packed)?), line: Vec::new() };
+pub(super) fn read(compressed: &[u8], mark: LedgerMark) -> Result<Restored, ContentError> {
+    let mut lines = Lines { from: BufReader::new(read::Decoder::with_buffer(compressed)?), line: Vec::new() };
     let Head { records, fleet: digest, hearing, projection } = lines.value()?.ok_or(ContentError::Counts)?;
     let as_of = AsOf { ledger_seq: mark.position, at: mark.stored_at };
     let (fleet, devices, deployments) = thread::scope(|scope| {
         let (out, batches) = sync_channel::<Vec<PackedRecord>>(BATCHES_WAITING_MAX);
         let fleet = scope.spawn(move || Fleet::restore_packed(as_of, hearing, batches.into_iter().flatten()));
-        lines.records(records, &out)?;
+        let sent = lines.records(records, &out);
         drop(out);
-        let (devices, deployments) = lines.rollouts()?;
+        let rollouts = sent.and_then(|()| lines.rollouts());
+        // The reader sends nothing more once a record is damaged: the other thread has the reason.
         let fleet = fleet.join().map_err(|_| ContentError::Counts)??;
+        let (devices, deployments) = rollouts?;
         Ok::<_, ContentError>((fleet, devices, deployments))
     })?;
     let is_whole = u64::try_from(fleet.devices_known()) == Ok(records);

@@ -8,7 +8,7 @@ use muster_contract::fact::Fact;
 use muster_contract::limits::PARTITIONS;
 use muster_contract::rollout::TargetsAnswer;
 use muster_contract::subjects::LedgerSubject;
-use muster_domain::fold::Position;
+use muster_domain::fold::{DeviceRecord, Position, RecordPacker};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -385,4 +385,19 @@ fn the_records_of_devices_have_the_format_of_the_rollups_snapshots() {
         names.iter().all(|name| name.starts_with(&prefix)),
         "raise RECORD_FORMAT with the format of {names:?}"
     );
+}
+
+#[test]
+fn a_packed_record_has_the_form_of_the_format() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let golden = fs::read_to_string(folder.join(format!("records/packed-{FORMAT}.json"))).unwrap();
+    let mut names: Vec<_> =
+        fs::read_dir(folder.join("../rollup/records")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let mut packer = RecordPacker::default();
+    let packed = names.iter().map(|name| {
+        let record: DeviceRecord = serde_json::from_slice(&fs::read(name).unwrap()).unwrap();
+        serde_json::to_string(&packer.pack(record)).unwrap() + "\n"
+    });
+    assert_eq!(packed.collect::<String>(), golden, "raise FORMAT, and name the file after it");
 }

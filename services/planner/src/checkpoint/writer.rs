@@ -1,4 +1,4 @@
-//! Writes checkpoints beside the planner's work: each step copies a few devices or the targets of one deployment, and a thread packs
+//! Writes checkpoints beside the planner's work: each step copies a few devices or the targets of one deployment, and a thread compresses
 //! and stores the copies. The devices are those at the begin of the copy; a fact that changes one pushes its copy ahead.
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use muster_contract::{DeploymentId, Timestamp};
 use muster_service::error::chain;
 use tokio::time::Instant;
 
-use super::content::{Part, pack};
+use super::content::{Part, compress};
 use super::{Checkpoints, LedgerMark};
 use crate::evidence::Evidence;
 use crate::rollouts::TrackedRollouts;
@@ -21,7 +21,7 @@ use crate::rollouts::stored::DeviceNumbers;
 const DEVICES_AT_ONCE: usize = 200;
 /// Time between two steps.
 const STEP_PAUSE: Duration = Duration::from_millis(1);
-/// Copies that wait for the packer. A step waits while there are more.
+/// Copies that wait for the writer. A step waits while there are more.
 const PARTS_WAITING_MAX: usize = 8;
 
 /// Writes checkpoints.
@@ -43,7 +43,7 @@ pub(crate) struct Checkpointer {
 struct Copying {
     mark: LedgerMark,
     stage: Stage,
-    /// The copy that the packer had no room for.
+    /// The copy that the writer had no room for.
     waiting: Option<Part>,
     out: SyncSender<Part>,
     /// Returns whether it has stored the copy: one that is given up is not stored.
@@ -106,7 +106,7 @@ impl Checkpointer {
             match copying.out.try_send(part) {
                 Ok(()) => {}
                 Err(TrySendError::Full(part)) => copying.waiting = Some(part),
-                // The packer has failed; its thread has the reason.
+                // The writer has failed; its thread has the reason.
                 Err(TrySendError::Disconnected(_)) => copying.stage = Stage::Complete,
             }
         }
@@ -139,7 +139,7 @@ impl Checkpointer {
         let mark = LedgerMark { ledger_created_at, position: as_of.ledger_seq, stored_at: as_of.at };
         let (out, parts) = sync_channel(PARTS_WAITING_MAX);
         let checkpoints = self.checkpoints.clone();
-        let write = move || match pack(&parts)? {
+        let write = move || match compress(&parts)? {
             Some(content) => checkpoints.write(mark, &content).map(|()| true),
             None => Ok(false),
         };

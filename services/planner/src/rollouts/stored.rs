@@ -17,11 +17,11 @@ use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, Target
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{ByKey, LISTED_FOR, TrackedDeployment, TrackedRollout, TrackedRollouts};
+use super::{DeviceByKey, LISTED_FOR, TrackedDeployment, TrackedRollout, TrackedRollouts};
 use crate::evidence::Evidence;
 
 /// A device of a checkpoint, and its number in the restored fleet.
-type StoredDevice = (Arc<TargetDevice>, Option<DeviceNumber>);
+type ListedDevice = (Arc<TargetDevice>, Option<DeviceNumber>);
 
 /// The number of each device in a checkpoint.
 pub(crate) type DeviceNumbers = HashMap<DeviceKey, u32>;
@@ -81,7 +81,7 @@ impl StoredTarget {
         Some(Self(*numbers.get(&device.key)?, content.is_wanted, *is_refused, content.generation, at))
     }
 
-    fn target(self, devices: &[StoredDevice]) -> Option<(LiveTarget, Option<DeviceNumber>)> {
+    fn target(self, devices: &[ListedDevice]) -> Option<(LiveTarget, Option<DeviceNumber>)> {
         let Self(number, is_wanted, is_refused, generation, at) = self;
         let at = at.and_then(|at| Timestamp::from_nanosecond(at.into()).ok());
         let content = Content { is_wanted, generation, at };
@@ -93,7 +93,7 @@ impl StoredTarget {
 impl TrackedRollouts {
     /// The devices of all rollouts.
     pub(crate) fn devices(&self) -> Vec<Arc<TargetDevice>> {
-        self.devices.iter().map(|ByKey(device)| device.clone()).collect()
+        self.devices.iter().map(|DeviceByKey(device)| device.clone()).collect()
     }
 
     /// The deployments with rollouts.
@@ -145,8 +145,8 @@ impl TrackedRollouts {
             let number = evidence.number(&key);
             (Arc::new(TargetDevice { key: evidence.shared_key(key), labels }), number)
         };
-        let devices: Vec<StoredDevice> = devices.into_iter().map(with_number).collect();
-        self.devices.extend(devices.iter().map(|(device, _)| ByKey(device.clone())));
+        let devices: Vec<ListedDevice> = devices.into_iter().map(with_number).collect();
+        self.devices.extend(devices.iter().map(|(device, _)| DeviceByKey(device.clone())));
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(stored.len());
         let left = Mutex::new(stored.into_iter());
         let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -164,7 +164,7 @@ impl TrackedRollouts {
 impl StoredDeployment {
     fn tracked(
         self,
-        devices: &[StoredDevice],
+        devices: &[ListedDevice],
         evidence: &Evidence,
         now: Instant,
     ) -> Option<(DeploymentId, TrackedDeployment)> {

@@ -53,6 +53,12 @@ impl<D: Downlink> Announcer<D> {
         let mut predecessors = self.predecessors(deployment);
         predecessors.retain(|(_, path)| path == rollout);
         self.read_all_decisions(&predecessors).await.map_err(|error| unread(&error))?;
+        for (id, path) in &predecessors {
+            // Its error names the cause.
+            if self.decisions.of_file(id, path).is_err() {
+                self.read_decisions(id, path).await?;
+            }
+        }
         match predecessors.iter().find(|(id, path)| self.unfinished(id, path).is_some()) {
             None => Ok(()),
             Some((other, path)) => Err(conflict(format!(
@@ -70,19 +76,22 @@ impl<D: Downlink> Announcer<D> {
         self.table.after(deployment).into_iter().flat_map(of_file).collect()
     }
 
-    /// The phase of a rollout of a deployment that has not succeeded; `None` if all have, or if no device needs one: all had the
-    /// content before anything was decided about it.
+    /// The phase of a rollout of a deployment that has not succeeded. `None` if all have succeeded, and if every device had the content
+    /// before anything was decided about it, or has it again after another one: no wave begins then. A deployment that no device
+    /// has counts as unfinished: a mistake in the commit may have dropped it.
     fn unfinished(&self, deployment: &DeploymentId, path: &str) -> Option<RolloutPhase> {
         let Ok(decisions) = self.decisions.of_file(deployment, path) else {
             return Some(RolloutPhase::Running);
         };
+        if !self.table.has_deployment(deployment, path) {
+            return Some(RolloutPhase::Running);
+        }
         let mut wanted = self.table.wanted_contents(deployment, path);
         wanted.find_map(|(digest, is_lacking)| {
             let record = decisions.and_then(|decisions| decisions.of(digest));
             match record.map(RolloutRecord::phase) {
                 // Devices that come later get the content without waves.
                 Some(RolloutPhase::Succeeded) => None,
-                // No wave of it begins while every device has the content.
                 None | Some(RolloutPhase::Superseded) if !is_lacking => None,
                 phase => Some(phase.unwrap_or_default()),
             }

@@ -104,6 +104,11 @@ impl DeviceTable {
         self.index.files_of(id).filter_map(after).collect()
     }
 
+    /// Whether a device that a `rollout.yaml` governs has a deployment or shall have it.
+    pub(crate) fn has_deployment(&self, id: &DeploymentId, path: &str) -> bool {
+        self.index.files_of(id).any(|file| file.path == path)
+    }
+
     /// The contents of a deployment that targets under a `rollout.yaml` shall have, each with whether one lacks it.
     pub(crate) fn wanted_contents(
         &self,

@@ -77,22 +77,22 @@ impl AppSpecInterner {
 
     /// The number of a spec, for one more row that has it.
     pub(super) fn intern(&mut self, spec: AppSpec) -> u32 {
-        self.known(&spec).unwrap_or_else(|| self.insert(spec))
+        self.one_more_of(&spec).unwrap_or_else(|| self.insert(spec))
     }
 
     /// The same for a spec that others share.
     pub(super) fn intern_shared(&mut self, spec: &AppSpec) -> u32 {
-        self.known(spec).unwrap_or_else(|| self.insert(spec.clone()))
+        self.one_more_of(spec).unwrap_or_else(|| self.insert(spec.clone()))
     }
 
     /// The number of a held spec, for one more row.
-    fn known(&mut self, spec: &AppSpec) -> Option<u32> {
+    fn one_more_of(&mut self, spec: &AppSpec) -> Option<u32> {
         let number = *self.numbers.get(spec)?;
-        Some(self.again(number))
+        Some(self.one_more(number))
     }
 
     /// The same number, for one more row.
-    pub(super) fn again(&mut self, number: u32) -> u32 {
+    pub(super) fn one_more(&mut self, number: u32) -> u32 {
         self.slots[number as usize].rows += 1;
         number
     }

@@ -79,8 +79,8 @@ impl Fleet {
         state.desire(fact.generation, fact.retired);
         state.sources.desired = at.ledger_seq.into();
         let mut targets = HashMap::new();
-        for entry in &fact.deployments {
-            let place = self.name_row(number, &entry.id);
+        let places = self.name_rows(number, fact.deployments.iter().map(|entry| &entry.id));
+        for (place, entry) in places.into_iter().zip(&fact.deployments) {
             let deployment = self.devices[number as usize].rows[place].deployment;
             let spec = self.totals.specs.intern(AppSpec::of(entry));
             targets.insert(deployment, (entry.target_generation, spec));

@@ -237,43 +237,45 @@ impl Fleet {
         number
     }
 
-    /// The place of a deployment among a device's rows.
+    /// The place of a deployment among a device's rows, which has one from now on.
     pub(super) fn name_row(&mut self, number: u32, deployment: &DeploymentId) -> usize {
-        let rows = &self.devices[number as usize].rows;
-        if let Some(known) = self.totals.deployment_numbers.get(deployment)
-            && let Some(place) = rows.iter().position(|row| row.deployment == *known)
-        {
+        if let Some(place) = self.place_of(number, deployment) {
             return place;
         }
-        let place = rows.len();
-        let row = Row::new(self.totals.name_deployment(deployment));
-        self.devices[number as usize].change_rows(|rows| {
-            rows.reserve_exact(1);
-            rows.push(row);
-        });
+        let place = self.devices[number as usize].rows.len();
+        self.push_rows(number, &[deployment]);
         place
     }
 
-    /// The places of several deployments among a device's rows.
+    /// The same for several deployments. The list of rows gets room for all new ones at once.
     pub(super) fn name_rows<'a>(
         &mut self,
         number: u32,
-        deployments: impl ExactSizeIterator<Item = &'a DeploymentId>,
+        deployments: impl Iterator<Item = &'a DeploymentId> + Clone,
     ) -> Vec<usize> {
-        // The list has room for all of them at once, and is cut to its size at the end.
-        let mut rows = std::mem::take(&mut self.devices[number as usize].rows).into_vec();
-        rows.reserve_exact(deployments.len());
-        let place = |deployment: &DeploymentId| {
-            let known = self.totals.deployment_numbers.get(deployment);
-            let held = known.and_then(|known| rows.iter().position(|row| row.deployment == *known));
-            held.unwrap_or_else(|| {
-                rows.push(Row::new(self.totals.name_deployment(deployment)));
-                rows.len() - 1
-            })
-        };
-        let places = deployments.map(place).collect();
-        self.devices[number as usize].rows = rows.into_boxed_slice();
-        places
+        let mut new = Vec::new();
+        for deployment in deployments.clone() {
+            if self.place_of(number, deployment).is_none() && !new.contains(&deployment) {
+                new.push(deployment);
+            }
+        }
+        if !new.is_empty() {
+            self.push_rows(number, &new);
+        }
+        deployments.filter_map(|deployment| self.place_of(number, deployment)).collect()
+    }
+
+    fn place_of(&self, number: u32, deployment: &DeploymentId) -> Option<usize> {
+        let known = self.totals.deployment_numbers.get(deployment)?;
+        self.devices[number as usize].rows.iter().position(|row| row.deployment == *known)
+    }
+
+    fn push_rows(&mut self, number: u32, deployments: &[&DeploymentId]) {
+        let totals = &mut self.totals;
+        self.devices[number as usize].change_rows(|rows| {
+            rows.reserve_exact(deployments.len());
+            rows.extend(deployments.iter().map(|deployment| Row::new(totals.name_deployment(deployment))));
+        });
     }
 
     /// The inputs of row evaluation for a device.

@@ -110,11 +110,11 @@ impl Totals {
             Some(number) => *number,
             None => self.new_deployment(id.clone()),
         };
-        self.name_again(number)
+        self.one_more(number)
     }
 
     /// The same number, for one more row.
-    pub(super) fn name_again(&mut self, number: u32) -> u32 {
+    pub(super) fn one_more(&mut self, number: u32) -> u32 {
         self.deployments[number as usize].rows += 1;
         number
     }

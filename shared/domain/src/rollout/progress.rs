@@ -42,7 +42,7 @@ pub struct RolloutProgress {
     pub ledger_through: Option<u64>,
     /// Time of the judgement.
     pub judged_at: Timestamp,
-    /// The rollouts that it comes after and that have not succeeded. Only its first begin waits for them.
+    /// The rollouts that it comes after and that have not succeeded. Only the first begin of a run waits for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<WaitsFor>,
     /// The content of the `rollout.yaml`.

@@ -115,7 +115,7 @@ pub enum Blocked {
     Window(Option<Timestamp>),
 }
 
-/// Whether a step waits for a rollout that only a person or a commit continues.
+/// Whether a step waits directly for a rollout that only a person or a commit continues.
 pub(super) fn waits_for_person(step: &Step, waits_for: &[WaitsFor]) -> bool {
     let is_after = matches!(step, Step::Wait { because: Blocked::After, .. });
     is_after && waits_for.iter().any(|other| other.phase.continued_by().is_some())

@@ -77,14 +77,14 @@ pub fn waves_of(waves: &[Wave], id: &RolloutId, targets: &[(&DeviceKey, &Labels)
         let mut rank = id.ranks();
         let ranks: Vec<_> = targets.iter().map(|(key, _)| rank(key)).collect();
         // The first bytes of two digests differ almost always, so that a comparison seldom reads the digests.
-        let begin =
+        let prefix =
             |at: usize| ranks[at].as_bytes().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let mut begins: Vec<_> = order.iter().map(|at| (begin(*at), *at)).collect();
-        begins.sort_unstable_by(|(one, at), (other, other_at)| {
+        let mut prefixes: Vec<_> = order.iter().map(|at| (prefix(*at), *at)).collect();
+        prefixes.sort_unstable_by(|(one, at), (other, other_at)| {
             let whole = |at: usize| (ranks[at], targets[at].0);
             one.cmp(other).then_with(|| whole(*at).cmp(&whole(*other_at)))
         });
-        order = begins.into_iter().map(|(_, at)| at).collect();
+        order = prefixes.into_iter().map(|(_, at)| at).collect();
     }
     let mut wave_indices = vec![waves.len(); targets.len()];
     for (at, wave) in waves.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! Records of many devices in few bytes: deployments, specs and components are written with the first record that names them, and
-//! rows name them by number. A reader needs all records from the first one on, and looks each name up once.
+//! rows name them by number. A reader needs all records from the first one on, and looks the name of a deployment or a spec up once.
+//! The order of the fields of rows and reports is the format.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -49,34 +50,35 @@ struct PackedRow(
     Option<Box<Deadline>>,
 );
 
-/// A record names a number that no record before it has defined, or a time that does not exist.
+/// A record names a number that no record before it has defined or a time that does not exist, has a deployment twice, or is the second
+/// of its device.
 #[derive(Debug, thiserror::Error)]
-#[error("a row of the device names a number or a time that is not there")]
+#[error("a record of a device is damaged, or is there twice")]
 pub struct BadRecord;
 
 /// Packs records.
 #[derive(Debug, Default)]
 pub struct RecordPacker {
-    deployments: Numbers<DeploymentId>,
-    specs: Numbers<Arc<AppSpec>>,
-    component_sets: Numbers<Arc<ComponentSet>>,
+    deployments: NumberTable<DeploymentId>,
+    specs: NumberTable<Arc<AppSpec>>,
+    component_sets: NumberTable<Arc<ComponentSet>>,
 }
 
 /// The numbers of things, in the order in which they came.
 #[derive(Debug)]
-struct Numbers<T> {
+struct NumberTable<T> {
     numbers: HashMap<T, u32>,
     /// Those that are not written yet.
     new: Vec<T>,
 }
 
-impl<T> Default for Numbers<T> {
+impl<T> Default for NumberTable<T> {
     fn default() -> Self {
         Self { numbers: HashMap::new(), new: Vec::new() }
     }
 }
 
-impl<T: Clone + Eq + Hash> Numbers<T> {
+impl<T: Clone + Eq + Hash> NumberTable<T> {
     fn of(&mut self, thing: &T) -> u32 {
         if let Some(number) = self.numbers.get(thing) {
             return *number;
@@ -116,22 +118,22 @@ impl RecordPacker {
     }
 }
 
-/// What the packed records up to now have named, by their numbers.
+/// The things that the packed records up to now have named, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    deployments: Vec<Named<DeploymentId>>,
-    specs: Vec<Named<Arc<AppSpec>>>,
+    deployments: Vec<TableEntry<DeploymentId>>,
+    specs: Vec<TableEntry<Arc<AppSpec>>>,
     component_sets: Vec<Arc<ComponentSet>>,
 }
 
 /// A thing of a record, or its number in the fleet once a row has it.
 #[derive(Debug)]
-enum Named<T> {
+enum TableEntry<T> {
     New(T),
     Numbered(u32),
 }
 
-impl<T> Named<T> {
+impl<T> TableEntry<T> {
     /// The number in the fleet for one more row; `number_of` counts the row.
     fn number(&mut self, number_of: impl FnOnce(&Self) -> u32) -> u32 {
         let number = number_of(self);
@@ -144,7 +146,7 @@ impl Fleet {
     /// As [`Self::restore`], from packed records in the order in which they were packed.
     ///
     /// # Errors
-    /// A record names what no record before it has.
+    /// A record is damaged.
     pub fn restore_packed(
         as_of: AsOf,
         hearing: HearingState,
@@ -159,8 +161,8 @@ impl Fleet {
 
     fn admit_packed(&mut self, record: PackedRecord, tables: &mut Tables) -> Option<()> {
         let PackedRecord { deployments, specs, component_sets, state, labels, rows } = record;
-        tables.deployments.extend(deployments.into_iter().map(Named::New));
-        tables.specs.extend(specs.into_iter().map(Named::New));
+        tables.deployments.extend(deployments.into_iter().map(TableEntry::New));
+        tables.specs.extend(specs.into_iter().map(TableEntry::New));
         tables.component_sets.extend(component_sets);
         let number = self.admit_device(state, &labels);
         if !self.devices[number as usize].rows.is_empty() {
@@ -169,6 +171,9 @@ impl Fleet {
         let (mut named, mut contents) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
         for row in rows {
             let (deployment, content) = self.totals.unpack(row, tables)?;
+            if named.iter().any(|row: &Row| row.deployment == deployment) {
+                return None;
+            }
             named.push(Row::new(deployment));
             contents.push(Some(content));
         }
@@ -185,8 +190,8 @@ impl Totals {
         let spec = match spec {
             None => app_spec::NONE,
             Some(spec) => tables.specs.get_mut(spec as usize)?.number(|spec| match spec {
-                Named::New(spec) => self.specs.intern_shared(spec),
-                Named::Numbered(number) => self.specs.again(*number),
+                TableEntry::New(spec) => self.specs.intern_shared(spec),
+                TableEntry::Numbered(number) => self.specs.one_more(*number),
             }),
         };
         let mut report = match report {
@@ -199,8 +204,8 @@ impl Totals {
         let since = since.map(Timestamp::from_second).transpose().ok()?;
         let deployment =
             tables.deployments.get_mut(deployment as usize)?.number(|deployment| match deployment {
-                Named::New(id) => self.name_deployment(id),
-                Named::Numbered(number) => self.name_again(*number),
+                TableEntry::New(id) => self.name_deployment(id),
+                TableEntry::Numbered(number) => self.one_more(*number),
             });
         Some((deployment, RestoredRow { target, since, spec, report, deadline }))
     }
