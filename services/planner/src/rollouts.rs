@@ -155,8 +155,9 @@ impl TrackedRollouts {
         self.devices.retain(|DeviceByKey(device)| Arc::strong_count(device) > 1);
     }
 
-    /// Applies the commit, the decisions of a deployment and the rollouts that it waits for, at a moment and LEDGER's time then. False if its targets must be listed. A
-    /// restored list that is too old, or of unknown age, gets no decisions: nothing is judged before it is listed again.
+    /// Applies the commit, the decisions of a deployment and the rollouts that it waits for, at a moment and LEDGER's time then. False if
+    /// its targets must be listed. A restored list that is too old, or of unknown age, gets no decisions: nothing is judged before it
+    /// is listed again.
     pub(crate) fn set_head(
         &mut self,
         id: &DeploymentId,

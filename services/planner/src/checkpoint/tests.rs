@@ -388,7 +388,7 @@ fn the_records_of_devices_have_the_format_of_the_rollups_snapshots() {
 }
 
 #[test]
-fn a_packed_record_has_the_form_of_the_format() {
+fn the_packed_form_of_a_record_is_that_of_the_golden_file() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let golden = fs::read_to_string(folder.join(format!("records/packed-{FORMAT}.json"))).unwrap();
     let mut names: Vec<_> =

@@ -40,7 +40,7 @@ impl<D: Downlink> Announcer<D> {
         Ok(waits_for)
     }
 
-    /// Refuses the first begin of a rollout while one that it comes after has not succeeded.
+    /// Refuses the first begin of a run while a rollout that it comes after has not succeeded.
     pub(super) async fn check_order(
         &mut self,
         decide: &Decide,
@@ -54,7 +54,7 @@ impl<D: Downlink> Announcer<D> {
         predecessors.retain(|(_, path)| path == rollout);
         self.read_all_decisions(&predecessors).await.map_err(|error| unread(&error))?;
         for (id, path) in &predecessors {
-            // Its error names the cause.
+            // The error of a single read names the message that cannot be read.
             if self.decisions.of_file(id, path).is_err() {
                 self.read_decisions(id, path).await?;
             }

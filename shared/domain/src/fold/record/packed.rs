@@ -39,7 +39,7 @@ pub struct PackedRecord {
     rows: Vec<PackedRow>,
 }
 
-/// Deployment, target, second since which it is that, spec, report and deadline.
+/// Deployment, target generation, second since which the target is that, spec, report and deadline.
 #[derive(Debug, Serialize, Deserialize)]
 struct PackedRow(
     u32,
@@ -50,8 +50,8 @@ struct PackedRow(
     Option<Box<Deadline>>,
 );
 
-/// A record names a number that no record before it has defined or a time that does not exist, has a deployment twice, or is the second
-/// of its device.
+/// A record is damaged: it names a number that no earlier record defines, or a time that does not exist; it has a deployment twice; or its
+/// device has a record already.
 #[derive(Debug, thiserror::Error)]
 #[error("a record of a device is damaged, or is there twice")]
 pub struct BadRecord;
@@ -118,7 +118,7 @@ impl RecordPacker {
     }
 }
 
-/// The things that the packed records up to now have named, by their numbers.
+/// The deployments, specs and component sets of the records up to now, by the numbers that rows name them by.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     deployments: Vec<TableEntry<DeploymentId>>,
@@ -126,7 +126,7 @@ pub(super) struct Tables {
     component_sets: Vec<Arc<ComponentSet>>,
 }
 
-/// A thing of a record, or its number in the fleet once a row has it.
+/// A deployment or a spec as its record defines it, or its number in the fleet once a row has it.
 #[derive(Debug)]
 enum TableEntry<T> {
     New(T),
