@@ -49,7 +49,7 @@ pub(crate) struct Head {
 }
 
 /// The evidence.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Evidence {
     fleet: Fleet,
     /// Sequence up to which every message is read.
@@ -137,11 +137,18 @@ impl fmt::Display for Behind {
     }
 }
 
+impl Default for Evidence {
+    fn default() -> Self {
+        Self::restore(Fleet::default(), PlannerProjection::default())
+    }
+}
+
 impl Evidence {
     /// The evidence of a checkpoint. It is not current before LEDGER's end is read.
     pub(crate) fn restore(fleet: Fleet, projection: PlannerProjection) -> Self {
         let read_through = fleet.as_of().ledger_seq;
-        Self { fleet, read_through, projection, ..Self::default() }
+        let (fleet, end) = (fleet.without_change_log(), ReadEnd::default());
+        Self { fleet, read_through, end, projection, times: None }
     }
 
     /// Begins a copy of all devices, and gives up a running one. Returns the last message in it, and its first line.

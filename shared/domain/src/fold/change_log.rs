@@ -17,9 +17,11 @@ use super::totals::Totals;
 pub(super) const CHANGE_LOG_MAX: usize = 8192;
 
 /// The log, complete after a position.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ChangeLog {
     ring: VecDeque<ChangeEntry>,
+    /// Changes that are kept, at most.
+    max: usize,
     /// Every change after this position is in the ring.
     complete_after: u64,
     /// The position of the last change of a row that is not shown: a component may be known by its report
@@ -81,7 +83,18 @@ pub struct ChangedSince {
     pub left: bool,
 }
 
+impl Default for ChangeLog {
+    fn default() -> Self {
+        Self::of_size(CHANGE_LOG_MAX)
+    }
+}
+
 impl ChangeLog {
+    /// A log of at most `max` changes. One of none is incomplete after each change.
+    pub(super) const fn of_size(max: usize) -> Self {
+        Self { ring: VecDeque::new(), max, complete_after: 0, unseen_at: 0, hearing_changed_at: 0 }
+    }
+
     /// Empties the log, which is then complete after this position.
     pub(super) fn reset(&mut self, ledger_seq: u64) {
         self.ring.clear();
@@ -117,12 +130,14 @@ impl ChangeLog {
     }
 
     fn append(&mut self, shift: ChangeEntry) {
-        if self.ring.len() >= CHANGE_LOG_MAX
-            && let Some(lost) = self.ring.pop_front()
-        {
-            self.complete_after = self.complete_after.max(lost.at.ledger_seq);
+        if self.ring.len() >= self.max {
+            // Before the append, so that a full ring does not grow. A log of no size loses the change itself.
+            let lost = self.ring.pop_front().map_or(shift.at.ledger_seq, |lost| lost.at.ledger_seq);
+            self.complete_after = self.complete_after.max(lost);
         }
-        self.ring.push_back(shift);
+        if self.max > 0 {
+            self.ring.push_back(shift);
+        }
     }
 
     fn after(&self, ledger_seq: u64) -> impl Iterator<Item = &ChangeEntry> {
@@ -362,5 +377,16 @@ mod tests {
         }
         assert_eq!(change_log.ring.len(), CHANGE_LOG_MAX);
         assert!(change_log.is_complete_after(11) && !change_log.is_complete_after(10));
+    }
+
+    #[test]
+    fn a_log_of_no_size_keeps_nothing_and_is_incomplete_after_each_change() {
+        let web: DeploymentId = "web".parse().unwrap();
+        let mut change_log = ChangeLog::of_size(0);
+        change_log.reset(10);
+        assert!(change_log.is_complete_after(10));
+        change_log.push(at(11), (0, 0), &web, None, is(Standing::Waiting));
+        assert!(change_log.ring.is_empty() && !change_log.is_complete_after(10));
+        assert!(change_log.is_complete_after(11));
     }
 }

@@ -99,6 +99,15 @@ impl Default for Fleet {
 }
 
 impl Fleet {
+    /// The fleet of a reader that never asks what changed since a position: it keeps no log of changes, and answers that everything
+    /// may have changed.
+    #[must_use]
+    pub fn without_change_log(self) -> Self {
+        let mut change_log = ChangeLog::of_size(0);
+        change_log.reset(self.as_of.ledger_seq);
+        Self { change_log, ..self }
+    }
+
     /// Applies a fact. It never fails: a fact that makes no sense changes only the position.
     pub fn apply(&mut self, at: Position, subject: &LedgerSubject, fact: Fact) -> Outcome {
         // LEDGER keeps a pulse for a short time only, and a position is a message that stays.
