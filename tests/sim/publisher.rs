@@ -32,9 +32,9 @@ pub(crate) struct Wanted {
 }
 
 fn entry(deployment: usize, version: u32, components: usize, generation: Generation) -> DesiredDeployment {
-    let component = |at: usize| Component {
-        name: format!("c{at}").parse().unwrap(),
-        properties: Map::from_iter([("startDelay".to_owned(), json!(format!("{}ms", version + 1)))]),
+    let component = |at: usize| {
+        let properties = Map::from_iter([("startDelay".to_owned(), json!(format!("{}ms", version + 1)))]);
+        Component::new(format!("c{at}").parse().unwrap(), properties)
     };
     let mut entry = DesiredDeployment {
         id: format!("app{deployment}").parse().unwrap(),

@@ -79,7 +79,7 @@ pub fn desired(fleet: Fleet, at: usize) -> (String, Bytes) {
         profile: Profile {
             profile_type: ProfileType::Simulated,
             components: ["web", "worker"]
-                .map(|name| Component { name: name.parse().unwrap(), properties: serde_json::Map::new() })
+                .map(|name| Component::new(name.parse().unwrap(), serde_json::Map::new()))
                 .into(),
             device_constraints: None,
         },

@@ -207,6 +207,32 @@ async fn an_instance_is_stopped_and_restarted_on_its_node() {
     }
 }
 
+#[tokio::test]
+async fn an_instance_of_a_plan_is_drained_before_it_is_deleted() {
+    let (system, devices) = with_nodes(4).await;
+    let mut with_drain = plan();
+    let none = json!({ "cores": 0, "memory": 0 });
+    let drain = json!({ "payloadName": "drain", "resources": none });
+    with_drain["applications"].as_array_mut().unwrap().push(drain);
+    change(&system, "plan-apply", with_drain).await;
+    let drained = system.dir().join("drained");
+    let coordinates = json!({
+        "main": { "command": "sleep", "args": ["86400"] },
+        "drain": { "command": "touch", "args": [drained], "readiness": { "type": "exit" }, "runsAt": "pre-delete" },
+    });
+    let request = json!({ "plan": "web", "id": "r1", "instances": 1, "coordinates": coordinates });
+    change(&system, "plan-deploy", request).await;
+    approve(&system, &["CREATE"]).await;
+    revision(&system, "r1", "completed").await;
+    assert!(!drained.exists(), "a removal job does not run while the instance is there");
+    let request = json!({ "plan": "web", "id": "r2", "instances": 0, "coordinates": coordinates });
+    change(&system, "plan-deploy", request).await;
+    approve(&system, &["DELETE"]).await;
+    revision(&system, "r2", "completed").await;
+    assert!(drained.exists(), "the DELETE succeeds after the removal job has ended");
+    assert_eq!(count(&ordered(&system, &devices).await), 0);
+}
+
 /// The changes after a sequence, two a page, and the sequence up to which they were read.
 async fn changes(system: &System, subjects: &[&str], mut after: u64) -> (Vec<Value>, u64) {
     let mut found = Vec::new();

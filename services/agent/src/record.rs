@@ -4,13 +4,13 @@
 //! It is stored in the transaction of the report about it ([`crate::outbox`]). It does not know what runs, nor when a
 //! failure is retried.
 
+mod units;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_contract::canonical::Digest;
 use muster_contract::decode::Violation;
-use muster_contract::desired::{Component, DesiredDeployment};
-use muster_contract::metadata::DeploymentLabels;
+use muster_contract::desired::{Component, DesiredDeployment, RemovalPhase};
 use muster_contract::profile::{Readiness, Restart, STOP_TIMEOUT_DEFAULT, Workload};
 use muster_contract::retry::Retry;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError, cut};
@@ -18,8 +18,8 @@ use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, State,
 use muster_domain::aggregate;
 use muster_domain::plan::Actual;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use self::units::{unit_digests, units};
 use crate::attempts::{Attempts, CrashLoopRule};
 use crate::report::{BODY_BYTES_MAX, StatusBody};
 use crate::runtime::{Unit, code};
@@ -46,6 +46,9 @@ pub struct DeploymentRecord {
     /// The components that did not end within their `stopTimeout` when they were stopped last, and were killed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub killed: BTreeSet<ComponentName>,
+    /// A component was started since the deployment came to the device: its removal jobs will run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub started: bool,
 }
 
 impl DeploymentRecord {
@@ -53,8 +56,18 @@ impl DeploymentRecord {
     pub fn new(entry: DesiredDeployment, generation: Generation) -> Self {
         let components = pending(&entry.profile.components);
         let attempts = Attempts::default();
-        let killed = BTreeSet::new();
-        Self { entry, generation, leaving: false, error: None, reason: None, components, attempts, killed }
+        let (killed, started) = (BTreeSet::new(), false);
+        Self {
+            entry,
+            generation,
+            leaving: false,
+            error: None,
+            reason: None,
+            components,
+            attempts,
+            killed,
+            started,
+        }
     }
 
     /// The deployment.
@@ -88,8 +101,21 @@ impl DeploymentRecord {
         record
     }
 
+    /// Whether a component was started since the deployment came to the device.
+    pub fn has_started(&self) -> bool {
+        // Only the components tell of records that an agent without removal jobs wrote. A component that is being stopped on
+        // request may never have run.
+        let has_begun = |component: &ComponentStatus| match component.state {
+            State::Installing | State::Installed | State::Failed => true,
+            State::Removing | State::Removed => self.leaving,
+            State::Pending => false,
+        };
+        self.started || self.components.iter().any(has_begun)
+    }
+
     /// Begins the removal.
     pub fn start_removal(&mut self, generation: Generation) {
+        self.started = self.has_started();
         self.generation = generation;
         self.leaving = true;
         self.error = None;
@@ -133,6 +159,7 @@ impl DeploymentRecord {
             match (state, failure) {
                 (State::Installing, _) => self.attempts.record_start(name, at),
                 (State::Installed, _) => self.attempts.record_ready(name, at),
+                (State::Removed, _) => _ = self.attempts.confirm_success(Some(name)),
                 (_, Some(error)) => self.attempts.record_failure(Some(name), &error, rule, at),
                 _ => {}
             }
@@ -162,9 +189,10 @@ impl DeploymentRecord {
         true
     }
 
-    /// Sets or clears why a component that is being installed takes its time; false if nothing changed.
+    /// Sets or clears why a component that is being installed, or runs at the removal, takes its time; false if nothing changed.
     pub(crate) fn set_progress(&mut self, name: &ComponentName, reason: Option<&str>) -> bool {
-        if self.component(name) != Some(State::Installing) {
+        let is_removal = self.leaving && self.component(name) == Some(State::Removing);
+        if !is_removal && self.component(name) != Some(State::Installing) {
             return false;
         }
         let reason = reason.map(|reason| format!("component {name} {reason}"));
@@ -246,12 +274,31 @@ impl DeploymentRecord {
         })
     }
 
-    /// The units to run, in order.
+    /// The units to run while the deployment is installed, in order.
     ///
     /// # Errors
     /// An invalid property; a document with one is never accepted.
     pub fn units(&self, device: &DeviceKey) -> Result<Vec<Unit>, Violation> {
-        units(&self.entry, device)
+        let units = units(&self.entry, device)?.into_iter();
+        Ok(units.filter(|(runs_at, _)| runs_at.is_none()).map(|(_, unit)| unit).collect())
+    }
+
+    /// The removal jobs of a phase that have yet to run, in order. None of a deployment of which nothing was ever started.
+    ///
+    /// # Errors
+    /// An invalid property; a document with one is never accepted.
+    pub fn removal_jobs(&self, device: &DeviceKey, phase: RemovalPhase) -> Result<Vec<Unit>, Violation> {
+        let mut jobs = units(&self.entry, device)?;
+        jobs.retain(|(runs_at, job)| {
+            self.started && *runs_at == Some(phase) && self.component(&job.component) != Some(State::Removed)
+        });
+        Ok(jobs.into_iter().map(|(_, job)| job).collect())
+    }
+
+    /// The names of all removal jobs.
+    pub fn removal_job_names(&self) -> Vec<ComponentName> {
+        let components = self.entry.profile.components.iter();
+        components.filter(|it| it.runs_at.is_some()).map(|it| it.name.clone()).collect()
     }
 
     /// The completed jobs (readiness `exit`).
@@ -364,84 +411,6 @@ fn pending(components: &[Component]) -> Vec<ComponentStatus> {
         error: None,
     };
     components.iter().map(entry).collect()
-}
-
-fn units(entry: &DesiredDeployment, device: &DeviceKey) -> Result<Vec<Unit>, Violation> {
-    let unit = |(component, workload): (&Component, Workload)| {
-        let (environment, values) = (environment(entry, &component.name), values(entry, &component.name));
-        let is_packaged = entry.profile.profile_type.is_packaged();
-        Unit {
-            device: device.clone(),
-            deployment: entry.id.clone(),
-            component: component.name.clone(),
-            namespace: entry.namespace.clone().filter(|_| is_packaged),
-            labels: if is_packaged { entry.labels.clone() } else { DeploymentLabels::new() },
-            digest: unit_digest(entry, component, &environment, &values),
-            workload,
-            environment,
-            values,
-        }
-    };
-    Ok(entry.workloads()?.into_iter().map(unit).collect())
-}
-
-/// The variables that the deployment's parameters set for a component. If two parameters set one variable, the one
-/// whose name sorts last wins.
-fn environment(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap<String, String> {
-    if entry.profile.profile_type.takes_values() {
-        return BTreeMap::new();
-    }
-    let pairs = entry.parameters.values().flat_map(|parameter| {
-        let targets = parameter.targets.iter().filter(|target| target.components.contains(component));
-        targets.filter_map(|target| {
-            let variable = target.environment_variable()?;
-            Some((variable.to_owned(), parameter.environment_value()))
-        })
-    });
-    pairs.collect()
-}
-
-/// The chart's values that the deployment's parameters set for a component, by pointer. If two parameters set one value,
-/// the one whose name sorts last wins.
-fn values(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap<String, Value> {
-    if !entry.profile.profile_type.takes_values() {
-        return BTreeMap::new();
-    }
-    let pairs = entry.parameters.values().flat_map(|parameter| {
-        let targets = parameter.targets.iter().filter(|target| target.components.contains(component));
-        targets.map(|target| (target.pointer.clone(), parameter.value.clone()))
-    });
-    pairs.collect()
-}
-
-fn unit_digest(
-    entry: &DesiredDeployment,
-    component: &Component,
-    environment: &BTreeMap<String, String>,
-    values: &BTreeMap<String, Value>,
-) -> Digest {
-    // Only charts have values, and only a restarted component has a counter: all other digests equal those of earlier agents.
-    // Another counter makes another version, so the component is replaced once, also across a crash of the agent.
-    let restart = entry.restart;
-    let digest = match (values.is_empty(), restart) {
-        (true, 0) => Digest::of_value(&(&component.properties, environment)),
-        (false, 0) => Digest::of_value(&(&component.properties, values)),
-        (true, _) => Digest::of_value(&(&component.properties, environment, restart)),
-        (false, _) => Digest::of_value(&(&component.properties, values, restart)),
-    };
-    let has_metadata = entry.namespace.is_some() || !entry.labels.is_empty();
-    if has_metadata && entry.profile.profile_type.is_packaged() {
-        return Digest::of_value(&(digest, &entry.namespace, &entry.labels));
-    }
-    digest
-}
-
-fn unit_digests(entry: &DesiredDeployment) -> BTreeMap<&ComponentName, Digest> {
-    let digest = |component: &Component| {
-        let (environment, values) = (environment(entry, &component.name), values(entry, &component.name));
-        unit_digest(entry, component, &environment, &values)
-    };
-    entry.profile.components.iter().map(|component| (&component.name, digest(component))).collect()
 }
 
 fn restart(workload: &Workload) -> Restart {

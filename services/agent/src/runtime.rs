@@ -106,6 +106,8 @@ pub struct Unit {
     pub digest: Digest,
     /// The component's parsed properties.
     pub workload: Workload,
+    /// Whether it ends by itself, and is ready only then. A process says so itself.
+    pub is_job: bool,
     /// Environment variables from the deployment's parameters; they override those of the workload.
     pub environment: BTreeMap<String, String>,
     /// Values of its chart from the deployment's parameters, by pointer. Only charts have values.

@@ -66,11 +66,12 @@ fn runtime(dir: &Path, clock: &ManualClock) -> (SimulatedRuntime, mpsc::Receiver
 fn unit(properties: Value) -> Unit {
     let Value::Object(properties) = properties else { panic!("properties are an object") };
     let digest = Digest::of_value(&properties);
-    let component = Component { name: "web".parse().unwrap(), properties };
+    let component = Component::new("web".parse().unwrap(), properties);
     Unit {
         device: "plant/press".parse().unwrap(),
         deployment: "line".parse().unwrap(),
         workload: Workload::of(ProfileType::Simulated, &component).unwrap(),
+        is_job: false,
         component: component.name,
         digest,
         environment: Default::default(),

@@ -115,7 +115,7 @@ pub(crate) mod tests {
     /// A deployment that runs `command`.
     pub(crate) fn content(id: &str, command: &str) -> Arc<Content> {
         let serde_json::Value::Object(properties) = json!({ "command": command }) else { unreachable!() };
-        let components = vec![Component { name: "main".parse().unwrap(), properties }];
+        let components = vec![Component::new("main".parse().unwrap(), properties)];
         Arc::new(Content::of(DesiredDeployment {
             id: id.parse().unwrap(),
             name: id.to_owned(),

@@ -1,5 +1,6 @@
 //! DesiredState: every deployment that one device is to run. The device removes a deployment that it does not name.
 
+mod removal_phase;
 mod retry_delays;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use crate::omit;
 use crate::requested_by::RequestedBy;
 use crate::version::{ApiVersion, kind};
 
+pub use self::removal_phase::{RemovalPhase, check_removal_job};
 pub use self::retry_delays::{RETRY_DELAY_MAX, RETRY_DELAY_MIN, RetryDelays};
 
 /// The annotation of an ApplicationDeployment that becomes [`DesiredDeployment::stopped`]: `"true"` or `"false"`.
@@ -223,6 +225,17 @@ pub struct Component {
     /// The properties, by the type of the profile; `Workload` has them as types.
     #[serde(default)]
     pub properties: Map<String, Value>,
+    /// When a removal job runs. Absent: the component runs while the deployment is installed. An agent that does not know the
+    /// field refuses the document, because its digest covers the field.
+    #[serde(default, rename = "runsAt", skip_serializing_if = "Option::is_none")]
+    pub runs_at: Option<RemovalPhase>,
+}
+
+impl Component {
+    /// A component that runs while its deployment is installed.
+    pub const fn new(name: ComponentName, properties: Map<String, Value>) -> Self {
+        Self { name, properties, runs_at: None }
+    }
 }
 
 /// A value and where it goes.
@@ -334,6 +347,7 @@ impl DesiredDeployment {
             }
         }
         self.workloads()?;
+        self.profile.check_removal_jobs().map_err(|broken| broken.within("profile"))?;
         metadata::check(&self.labels).map_err(|(key, rule)| Violation::at(format!("labels.{key}"), rule))?;
         if let Some(constraints) = &self.profile.device_constraints {
             constraints.check().map_err(|broken| broken.within("profile.deviceConstraints"))?;

@@ -382,7 +382,7 @@ mod tests {
 
     fn workload(profile: ProfileType, properties: Value) -> Result<Workload, Violation> {
         let Value::Object(properties) = properties else { panic!("an object, please") };
-        Workload::of(profile, &Component { name: "web".parse().unwrap(), properties })
+        Workload::of(profile, &Component::new("web".parse().unwrap(), properties))
     }
 
     #[test]
@@ -415,7 +415,7 @@ mod tests {
     fn a_property_nobody_reads_is_found() {
         let properties = json!({"command": "x", "x-acme-note": 1, "readyness": {}, "stopTimeout": "1s"});
         let Value::Object(properties) = properties else { panic!() };
-        let component = Component { name: "web".parse().unwrap(), properties };
+        let component = Component::new("web".parse().unwrap(), properties);
         assert_eq!(Workload::unread_property(ProfileType::Process, &component), Some("readyness"));
     }
 

@@ -89,7 +89,7 @@ impl Kept {
 fn entry(nth: u64) -> NewReport {
     let id = format!("app-{}", nth % DEPLOYMENTS);
     let component =
-        |name: &str| Component { name: name.parse().unwrap(), properties: serde_json::Map::new() };
+        |name: &str| Component::new(name.parse().unwrap(), serde_json::Map::new());
     let desired = DesiredDeployment {
         id: id.parse().unwrap(),
         name: id,

@@ -248,10 +248,12 @@ async fn decisions(args: &Args, hub: &Hub, planner: Running, numbers: &mut Numbe
     let (begun, mut other) = (Instant::now(), 0);
     // The first wave began in the first round, and the last waits for an approval.
     while times.len() < args.rollouts * (WAVES - 1) && begun.elapsed() < PATIENCE {
+        // Taken before the begins: so the begin that has caused one of these is among them.
+        let dues = hub.take_due();
         for (id, _, at) in hub.take_begins() {
             times.extend(confirmed.remove(&id).map(|since| at.saturating_duration_since(since)));
         }
-        for due in hub.take_due() {
+        for due in dues {
             let (id, number) = (due.id.clone(), numbers.next(&due.key));
             confirmed.insert(id, Instant::now());
             hub.confirm(due, number);

@@ -126,7 +126,7 @@ pub fn unit(profile: ProfileType, deployment: &str, properties: &Value, values: 
     let values = values.iter().map(|(pointer, value)| ((*pointer).to_owned(), value.clone()));
     let values: std::collections::BTreeMap<String, Value> = values.collect();
     let digest = Digest::of_value(&(&properties, &values));
-    let component = Component { name: "web".parse().unwrap(), properties };
+    let component = Component::new("web".parse().unwrap(), properties);
     Unit {
         device: "plant/cluster".parse().unwrap(),
         deployment: deployment.parse().unwrap(),
@@ -135,6 +135,7 @@ pub fn unit(profile: ProfileType, deployment: &str, properties: &Value, values: 
         labels: Default::default(),
         digest,
         workload: Workload::of(profile, &component).unwrap(),
+        is_job: false,
         environment: Default::default(),
         values,
     }

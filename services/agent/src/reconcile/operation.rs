@@ -65,24 +65,50 @@ impl Operation {
     /// Stops units of other versions, then starts every unit: in order, each after the one before unless that one
     /// does not wait. The first failure ends it. `ready` are the components that the hub knows as installed; nothing
     /// is reported of those that are. `failed` are those that have begun and failed: one of them starts at once if all before it ran.
-    /// So does another version of one that runs, if all before it run unchanged and are ready.
+    /// So does another version of one that runs, if all before it run unchanged and are ready. Last, the removal jobs are installed,
+    /// which do not run before the removal.
+    ///
+    /// Units that the deployment has no more are removed first, because one may hold a port that its successor needs; in a runtime
+    /// that replaces versions last, so that the successor runs before.
     pub(super) async fn install(
         self,
         units: Vec<Unit>,
         ready: BTreeSet<ComponentName>,
         failed: BTreeSet<ComponentName>,
+        removal_jobs: Vec<ComponentName>,
     ) {
         let Some(_permit) = self.permit().await else { return };
         let running = match self.inventory().await {
             Ok(running) => running,
             Err(error) => return self.report(OperationEvent::Failed(error)).await,
         };
-        if let Err(error) = self.clear(&running, &units).await {
+        let replaces = self.runtime.replaces_versions();
+        if !replaces && let Err(error) = self.clear(&running, &units).await {
             return self.report(OperationEvent::Failed(error)).await;
         }
+        if !self.start_in_order(&units, &running, &ready, &failed).await {
+            return;
+        }
+        if replaces && let Err(error) = self.clear(&running, &units).await {
+            return self.report(OperationEvent::Failed(error)).await;
+        }
+        for component in removal_jobs.into_iter().filter(|job| !ready.contains(job)) {
+            self.report(OperationEvent::Component(component, State::Installed, None)).await;
+        }
+    }
+
+    /// Starts every unit; true if all that are waited for are ready.
+    async fn start_in_order(
+        &self,
+        units: &[Unit],
+        running: &[Running],
+        ready: &BTreeSet<ComponentName>,
+        failed: &BTreeSet<ComponentName>,
+    ) -> bool {
         let mut behind = FuturesUnordered::new();
         let (mut all_ran, mut all_ready) = (true, true);
-        for unit in &units {
+        let mut all_started = true;
+        for unit in units {
             let runs = running.iter().any(|found| is_version(found, unit));
             let is_reported = runs && ready.contains(&unit.component);
             let wait = unit.workload.gate().wait_before;
@@ -94,15 +120,18 @@ impl Operation {
             if !unit.workload.gate().waits() {
                 behind.push(start);
             } else if !run_alongside(start, &mut behind).await {
+                all_started = false;
                 break;
             }
         }
         while behind.next().await.is_some() {}
+        all_started
     }
 
     /// Starts units again to watch those that were running when the agent ended, and to start those that run no
-    /// longer. The failure of one does not affect the others.
-    pub(super) async fn adopt(self, units: Vec<Unit>) {
+    /// longer. The failure of one does not affect the others. What runs of the deployment and is none of its components is
+    /// removed: the end of the agent may have interrupted that.
+    pub(super) async fn adopt(self, units: Vec<Unit>, components: BTreeSet<ComponentName>) {
         let Some(_permit) = self.permit().await else { return };
         let running = match self.inventory().await {
             Ok(running) => running,
@@ -111,12 +140,21 @@ impl Operation {
         for unit in &units {
             self.start(unit, running.iter().any(|found| is_version(found, unit))).await;
         }
+        for found in running.iter().filter(|found| !components.contains(&found.name.component)) {
+            if let Err(error) = self.remove_component(&found.name.component).await {
+                self.report(OperationEvent::Failed(error)).await;
+            }
+        }
     }
 
-    /// Stops every component, the last first, and whatever else runs of the deployment.
-    pub(super) async fn remove(self, components: Vec<ComponentName>) {
+    /// Runs the removal jobs `before`, stops every component, the last first, and whatever else runs of the deployment, and runs
+    /// the removal jobs `after`. A job that fails holds up what comes after it, unless it is not waited for. `components` are
+    /// those that are not removed yet, jobs included.
+    pub(super) async fn remove(self, components: Vec<ComponentName>, before: Vec<Unit>, after: Vec<Unit>) {
         let Some(_permit) = self.permit().await else { return };
-        let running = match self.inventory().await {
+        let inventory = self.inventory().await;
+        let mut all_removed = inventory.is_ok();
+        let running = match inventory {
             Ok(running) => running,
             Err(error) => {
                 // The components are still known. Other units wait for the next attempt, which this failure ensures: the
@@ -125,21 +163,60 @@ impl Operation {
                 Vec::new()
             }
         };
+        if !self.run_jobs(&before).await {
+            return;
+        }
         let known: BTreeSet<_> = components.iter().cloned().collect();
         let others =
             running.into_iter().map(|found| found.name.component).filter(|name| !known.contains(name));
         for component in others {
             if let Err(error) = self.remove_component(&component).await {
+                all_removed = false;
                 self.report(OperationEvent::Failed(error)).await;
             }
         }
-        for component in components.iter().rev() {
+        let is_job = |name: &&ComponentName| before.iter().chain(&after).any(|job| job.component == **name);
+        for component in components.iter().rev().filter(|name| !is_job(name)) {
             if self.cancel.is_cancelled() {
                 return;
             }
             let removed = self.remove_component(component).await;
+            all_removed &= removed.is_ok();
             self.report_stopped(component, State::Removed, removed).await;
         }
+        if all_removed {
+            self.run_jobs(&after).await;
+        }
+    }
+
+    /// Runs removal jobs one after another, each to its end, and removes each; false if one that is waited for did not end well.
+    async fn run_jobs(&self, jobs: &[Unit]) -> bool {
+        for job in jobs {
+            let component = &job.component;
+            if self.cancel.is_cancelled() {
+                return false;
+            }
+            let reason = "runs as a removal job".to_owned();
+            self.report(OperationEvent::Progress(component.clone(), Some(reason))).await;
+            match self.run(job).await {
+                Ok(Started::Ready) => {}
+                Ok(Started::Cancelled) => return false,
+                Err(error) => {
+                    let failed = OperationEvent::Component(component.clone(), State::Failed, Some(error));
+                    self.report(failed).await;
+                    if job.workload.gate().waits() {
+                        return false;
+                    }
+                }
+            }
+            let removed = self.remove_component(component).await;
+            let is_removed = removed.is_ok();
+            self.report_stopped(component, State::Removed, removed).await;
+            if !is_removed {
+                return false;
+            }
+        }
+        true
     }
 
     /// Stops every component of a deployment that stays, the last first. Removes components that only an older version has.
@@ -213,19 +290,23 @@ impl Operation {
         if !is_reported {
             self.report(OperationEvent::Component(unit.component.clone(), State::Installing, None)).await;
         }
-        let name = unit.name();
-        let start = self.with_progress(&name, self.runtime.start(unit, &self.cancel));
-        let started = match unit.workload.gate().timeout {
-            Some(limit) => limited(limit, start, code::NOT_READY, unit.component.as_str()).await,
-            None => start.await,
-        };
-        let (state, error) = match started {
+        let (state, error) = match self.run(unit).await {
             Ok(Started::Ready) => (State::Installed, None),
             Ok(Started::Cancelled) => return false,
             Err(error) => (State::Failed, Some(error)),
         };
         self.report(OperationEvent::Component(unit.component.clone(), state, error)).await;
         state == State::Installed
+    }
+
+    /// Has the runtime start a unit, within its `timeout`.
+    async fn run(&self, unit: &Unit) -> Result<Started, StatusError> {
+        let name = unit.name();
+        let start = self.with_progress(&name, self.runtime.start(unit, &self.cancel));
+        match unit.workload.gate().timeout {
+            Some(limit) => limited(limit, start, code::NOT_READY, unit.component.as_str()).await,
+            None => start.await,
+        }
     }
 
     /// Waits for a start, and reports its progress now and then.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_contract::desired::{DesiredDeployment, DesiredState};
+use muster_contract::desired::{DesiredDeployment, DesiredState, RemovalPhase};
 use muster_contract::state::StatusError;
 use muster_contract::{ComponentName, DeploymentId, Generation, State};
 use muster_domain::eligibility::{self, Capabilities};
@@ -118,8 +118,9 @@ impl Reconciler {
         stop_timeouts.extend(task.record.stop_timeouts());
         let (ready, failed) = (task.ready(), task.failed());
         let units = task.record.units(&device).unwrap_or_default();
+        let removal_jobs = task.record.removal_job_names();
         let operation = self.operation(id, stop_timeouts);
-        self.work(id, async move { operation.install(units, ready, failed).await });
+        self.work(id, async move { operation.install(units, ready, failed, removal_jobs).await });
     }
 
     async fn remove(&mut self, id: &DeploymentId, generation: Generation) {
@@ -134,8 +135,10 @@ impl Reconciler {
         let left = task.record.components.iter().filter(|component| component.state != State::Removed);
         let components = left.map(|component| component.name.clone()).collect();
         let stop_timeouts = task.record.stop_timeouts();
+        let jobs = |phase| task.record.removal_jobs(&self.settings.device, phase).unwrap_or_default();
+        let (before, after) = (jobs(RemovalPhase::PreDelete), jobs(RemovalPhase::PostDelete));
         let operation = self.operation(id, stop_timeouts);
-        self.work(id, async move { operation.remove(components).await });
+        self.work(id, async move { operation.remove(components, before, after).await });
     }
 
     /// Watches what was running when the agent ended, where the plan has no other step.
@@ -149,8 +152,9 @@ impl Reconciler {
                 (task.ready(), task.record.units(&self.settings.device).unwrap_or_default());
             units.retain(|unit| ready.contains(&unit.component));
             if !units.is_empty() {
+                let components = task.record.components.iter().map(|component| component.name.clone()).collect();
                 let operation = self.operation(&id, BTreeMap::new());
-                self.work(&id, async move { operation.adopt(units).await });
+                self.work(&id, async move { operation.adopt(units, components).await });
             }
         }
     }

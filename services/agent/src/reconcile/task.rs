@@ -132,7 +132,8 @@ impl DeploymentTask {
     }
 
     /// Sets another target, with its own attempts.
-    pub(super) fn set_target(&mut self, record: DeploymentRecord) {
+    pub(super) fn set_target(&mut self, mut record: DeploymentRecord) {
+        record.started |= self.record.has_started();
         self.record = record;
         self.track_readiness();
     }

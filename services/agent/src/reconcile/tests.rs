@@ -19,6 +19,7 @@ use crate::runtime::code;
 
 mod orphans;
 mod recovery;
+mod removal_jobs;
 mod shutdown;
 mod stopped;
 mod trial;

@@ -1,5 +1,6 @@
 //! Tests of one record: its changes and its reports.
 
+use muster_contract::canonical::Digest;
 use muster_contract::desired::ProfileType;
 use muster_contract::limits::{COMPONENTS_MAX, RETRIES_MAX};
 use serde_json::json;

@@ -167,7 +167,7 @@ pub(crate) async fn beside<T>(
 pub(crate) fn unit(component: &str, properties: Value) -> Unit {
     let Value::Object(properties) = properties else { panic!("properties are an object") };
     let digest = Digest::of_value(&properties);
-    let component = Component { name: component.parse().unwrap(), properties };
+    let component = Component::new(component.parse().unwrap(), properties);
     let workload = Workload::of(ProfileType::Process, &component).unwrap();
     Unit {
         device: "plant/press".parse().unwrap(),
@@ -175,6 +175,7 @@ pub(crate) fn unit(component: &str, properties: Value) -> Unit {
         component: component.name,
         digest,
         workload,
+        is_job: false,
         environment: Default::default(),
         values: Default::default(),
         namespace: None,

@@ -75,6 +75,9 @@ pub(crate) fn document(
 
 fn component(profile: ProfileType, component: &Component) -> Result<Value, NotExpressible> {
     let field = |name: &str| format!("component '{}': {name}", component.name);
+    if component.runs_at.is_some() {
+        return Err(not_expressible(field("runsAt"), "must be absent: this API has no removal jobs"));
+    }
     let package = match Workload::of(profile, component) {
         Ok(Workload::Compose(package) | Workload::Helm(package)) => package,
         Ok(_) | Err(_) => return Err(not_expressible(field("properties"), "must be those of a package")),

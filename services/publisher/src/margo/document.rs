@@ -12,8 +12,8 @@ use muster_contract::canonical::Digest;
 use muster_contract::constraints::DeviceConstraints;
 use muster_contract::decode::Violation;
 use muster_contract::desired::{
-    Component, DesiredDeployment, Parameter, Profile, ProfileType, RESTART_ANNOTATION, STOPPED_ANNOTATION,
-    Target,
+    Component, DesiredDeployment, Parameter, Profile, ProfileType, RESTART_ANNOTATION, RemovalPhase,
+    STOPPED_ANNOTATION, Target, check_removal_job,
 };
 use muster_contract::limits::COMPONENTS_MAX;
 use muster_contract::metadata::{self, DeploymentLabels};
@@ -49,7 +49,12 @@ pub(super) fn read(value: &Value, level: &Level) -> Result<DesiredDeployment, Fi
             Ok(()) => Ok(entry),
             // A rule of the contract that this module does not check itself; its path may be less precise.
             Err(Violation { path, rule }) => {
-                found.push(&Path::default().key("spec").below(&path), rule);
+                let spec = Path::default().key("spec");
+                let path = match path.strip_prefix("profile.") {
+                    Some(below) => spec.key("deploymentProfile").below(below),
+                    None => spec.below(&path),
+                };
+                found.push(&path, rule);
                 Err(found)
             }
         },
@@ -264,13 +269,14 @@ fn component(
     names: &mut BTreeSet<ComponentName>,
     found: &mut Findings,
 ) -> Option<Component> {
-    let object = node.object(&["name", "properties"], found)?;
+    let object = node.object(&["name", "properties", "runsAt"], found)?;
     let name = object.required("name", found).and_then(|node| node.parse::<ComponentName>(found));
     let properties = match object.optional("properties") {
         None => Some(Map::new()),
         Some(node) => node.open_object(found).map(|properties| properties.map.clone()),
     };
-    let component = Component { name: name?, properties: properties? };
+    let runs_at = object.optional("runsAt").and_then(|node| removal_phase(&node, found));
+    let component = Component { name: name?, properties: properties?, runs_at };
     if !names.insert(component.name.clone()) {
         found.push(&node.path.key("name"), format!("'{}' is there twice", component.name));
     }
@@ -278,12 +284,30 @@ fn component(
     Some(component)
 }
 
+/// Reads when a removal job runs.
+fn removal_phase(node: &Node<'_>, found: &mut Findings) -> Option<RemovalPhase> {
+    let text = node.text(found)?;
+    let known = serde_json::from_value(node.value.clone()).ok();
+    if known.is_none() {
+        found.push(&node.path, format!("'{text}' is not known; allowed are: pre-delete, post-delete"));
+    }
+    known
+}
+
 /// Checks a component's properties against its profile type.
 fn check_workload(profile_type: ProfileType, component: &Component, path: &Path, found: &mut Findings) {
-    if let Err(Violation { path: field, rule }) = Workload::of(profile_type, component) {
-        let PlainRule { field: below, rule } = plain(&rule);
-        let field_path = path.below(&field);
-        found.push(&below.map_or(field_path.clone(), |field| field_path.key(&field)), rule);
+    match Workload::of(profile_type, component) {
+        Err(Violation { path: field, rule }) => {
+            let PlainRule { field: below, rule } = plain(&rule);
+            let field_path = path.below(&field);
+            found.push(&below.map_or(field_path.clone(), |field| field_path.key(&field)), rule);
+        }
+        Ok(workload) if component.runs_at.is_some() => {
+            if let Err(rule) = check_removal_job(profile_type, &workload) {
+                found.push(&path.key("runsAt"), rule);
+            }
+        }
+        Ok(_) => {}
     }
     let mut rest = component.clone();
     while let Some(unread) = Workload::unread_property(profile_type, &rest).map(str::to_owned) {

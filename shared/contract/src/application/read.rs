@@ -236,12 +236,20 @@ impl Reader {
     }
 
     fn component(&mut self, path: &str, value: &Value) -> Option<Component> {
-        let component = self.object(value, path.to_owned(), &["name", "properties"])?;
+        let component = self.object(value, path.to_owned(), &["name", "properties", "runsAt"])?;
         let properties = self.required(&component, "properties")?;
         let properties = self.object(properties, component.at("properties"), &[])?;
         let name = self.required_text(&component, "name")?.parse::<ComponentName>();
         let name = name.map_err(|error| self.push(component.at("name"), format!("{error}"))).ok()?;
-        Some(Component { name, properties: properties.map.clone() })
+        let runs_at = match component.get("runsAt").map(|value| serde_json::from_value(value.clone())) {
+            None => None,
+            Some(Ok(phase)) => Some(phase),
+            Some(Err(_)) => {
+                self.push(component.at("runsAt"), "is not known; allowed are: pre-delete, post-delete");
+                return None;
+            }
+        };
+        Some(Component { name, properties: properties.map.clone(), runs_at })
     }
 
     fn parameters(

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
+use muster_contract::decode::Violation;
 use muster_contract::desired::{Component, Profile, ProfileType, RESTART_ANNOTATION, STOPPED_ANNOTATION};
 use muster_contract::plans::{Coordinates, Instance, Placement, PlanApplication, PlanSpec};
 use muster_contract::profile::Workload;
@@ -18,6 +19,8 @@ const IMAGE: &str = "image";
 const COMMAND: &str = "command";
 const COMPOSE_FILE: &str = "composeFile";
 const MANIFESTS: &str = "manifests";
+/// The coordinate that makes a payload a removal job.
+const RUNS_AT: &str = "runsAt";
 
 /// Why coordinates are no content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -106,33 +109,39 @@ fn profile(
     let component = |application: &PlanApplication| {
         let name = &application.payload_name;
         let of = coordinates.get(name).ok_or_else(|| ContentError::Missing(name.clone()))?;
-        let mut component =
-            Component { name: name.clone(), properties: properties(profile, application, of) };
+        let broken =
+            |rule: String| ContentError::Rule { payload: name.clone(), profile: profile.as_str(), rule };
+        let runs_at = of.get(RUNS_AT).map(|value| serde_json::from_value(value.clone())).transpose();
+        let runs_at = runs_at.map_err(|error| broken(format!("{RUNS_AT}: {error}")))?;
+        let properties = properties(profile, application, of);
+        let mut component = Component { name: name.clone(), properties, runs_at };
         let wait = application.after.iter().map(|dependency| dependency.wait).max();
         if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
             component.properties.insert("waitBefore".to_owned(), json!(format!("{}ms", wait.as_millis())));
         }
         match Workload::of(profile, &component) {
             Ok(_) => Ok(component),
-            Err(violation) => Err(ContentError::Rule {
-                payload: name.clone(),
-                profile: profile.as_str(),
-                rule: violation.to_string(),
-            }),
+            Err(violation) => Err(broken(violation.to_string())),
         }
     };
     let components = spec.start_order().into_iter().map(component);
     let components = components.collect::<Result<Vec<_>, _>>()?;
-    Ok(Profile { profile_type: profile, components, device_constraints: None })
+    let content = Profile { profile_type: profile, components, device_constraints: None };
+    if let Some(job) = content.components.iter().find(|component| component.runs_at.is_some()) {
+        let (payload, profile) = (job.name.clone(), profile.as_str());
+        let broken = |violation: Violation| ContentError::Rule { payload, profile, rule: violation.to_string() };
+        content.check_removal_jobs().map_err(broken)?;
+    }
+    Ok(content)
 }
 
 /// The properties of a component: coordinates that the type knows, and others as extensions.
 fn properties(profile: ProfileType, application: &PlanApplication, of: &Coordinates) -> Map<String, Value> {
     let name = &application.payload_name;
     let mut properties = Map::new();
-    for (key, value) in of {
+    for (key, value) in of.iter().filter(|(key, _)| *key != RUNS_AT) {
         properties.insert(key.clone(), value.clone());
-        let component = Component { name: name.clone(), properties: properties.clone() };
+        let component = Component::new(name.clone(), properties.clone());
         if Workload::unread_property(profile, &component).is_some() {
             properties.remove(key);
             let extension: String =
@@ -211,6 +220,8 @@ const APPLICATION_PREFIX: &str = "muster-plan-";
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::desired::RemovalPhase;
+
     use super::*;
 
     fn spec(profile: Option<&str>) -> PlanSpec {
@@ -276,6 +287,29 @@ mod tests {
         assert_eq!(names, ["db", "main"]);
         let waits = |at: usize| components[at].properties.get("waitBefore");
         assert_eq!((waits(0), waits(1)), (None, Some(&json!("30000ms"))));
+    }
+
+    #[test]
+    fn a_payload_may_be_a_removal_job_beside_others() {
+        let mut spec = spec(None);
+        let drain =
+            PlanApplication { payload_name: "drain".parse().unwrap(), ..spec.applications[0].clone() };
+        spec.applications.push(drain);
+        let with = |runs_at: &str, of_main: Value| {
+            let exit = json!({ "type": "exit" });
+            let drain = json!({ "command": "drain", "readiness": exit, "runsAt": runs_at });
+            let coordinates = json!({ "main": of_main, "drain": drain });
+            content(&spec, &serde_json::from_value(coordinates).unwrap(), &[])
+        };
+        let components = with("pre-delete", json!({ "command": "serve" })).unwrap().components;
+        let phases: Vec<_> = components.iter().map(|component| component.runs_at).collect();
+        assert_eq!(phases, [None, Some(RemovalPhase::PreDelete)]);
+        assert!(!components[1].properties.contains_key(RUNS_AT));
+        let unknown = with("never", json!({ "command": "serve" })).unwrap_err().to_string();
+        assert!(unknown.contains("payload drain") && unknown.contains("post-delete"), "{unknown}");
+        let exit = json!({ "command": "x", "readiness": { "type": "exit" }, "runsAt": "post-delete" });
+        let alone = with("pre-delete", exit).unwrap_err().to_string();
+        assert!(alone.contains("removal jobs alone"), "{alone}");
     }
 
     #[test]

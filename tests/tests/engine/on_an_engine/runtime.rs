@@ -52,12 +52,13 @@ impl Device {
 
     fn unit_of(&self, component: &str, properties: serde_json::Value) -> Unit {
         let serde_json::Value::Object(properties) = properties else { unreachable!() };
-        let component = Component { name: component.parse().unwrap(), properties };
+        let component = Component::new(component.parse().unwrap(), properties);
         Unit {
             device: self.key.clone(),
             deployment: "line".parse().unwrap(),
             digest: Digest::of_value(&component.properties),
             workload: Workload::of(ProfileType::Compose, &component).unwrap(),
+            is_job: false,
             component: component.name,
             environment: [("GREETING".to_owned(), "moin".to_owned())].into(),
             values: Default::default(),

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn unit() -> Unit {
-        let component = Component { name: "web".parse().unwrap(), properties: Default::default() };
+        let component = Component::new("web".parse().unwrap(), Default::default());
         Unit {
             device: "plant/press".parse().unwrap(),
             deployment: "line".parse().unwrap(),
@@ -159,6 +159,7 @@ mod tests {
                 .into(),
             digest: Digest::of_bytes(b"x"),
             workload: Workload::of(ProfileType::Compose, &component).unwrap(),
+            is_job: false,
             environment: Default::default(),
             values: Default::default(),
         }

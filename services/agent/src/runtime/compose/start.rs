@@ -105,7 +105,8 @@ impl Inner {
             let containers = self.engine.containers_of(&unit.name()).await;
             let containers = containers.map_err(|error| failed(ComposeStartError::List(error)))?;
             track_first_seen(&mut seen, &containers);
-            let waits_for = match unit_state::start_progress(&containers, |it| is_settled(&seen, it)) {
+            let progress = unit_state::start_progress(&containers, unit.is_job, |it| is_settled(&seen, it));
+            let waits_for = match progress {
                 UnitProgress::Ready(done) => return Ok((unit_state::services(&containers), done)),
                 UnitProgress::Ended(end) => return Err(self.error_of(&unit.component, end).await),
                 UnitProgress::Waiting(what) => what,

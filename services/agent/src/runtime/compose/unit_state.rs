@@ -49,10 +49,11 @@ pub(super) fn version(containers: &[Container], done: &BTreeSet<String>) -> Opti
     whole.then(|| first.digest_prefix.clone())
 }
 
-/// The progress of a unit whose containers were created. `is_settled` says whether a container without a health check
-/// has been up for long enough.
+/// The progress of a unit whose containers were created. All containers of a job end. `is_settled` says whether a container
+/// without a health check has been up for long enough.
 pub(super) fn start_progress(
     containers: &[Container],
+    is_job: bool,
     is_settled: impl Fn(&Container) -> bool,
 ) -> UnitProgress {
     if let Some(end) = containers.iter().find_map(end) {
@@ -61,7 +62,10 @@ pub(super) fn start_progress(
     if let Some(missing) = missing(containers) {
         return UnitProgress::Waiting(missing);
     }
-    match containers.iter().find_map(|it| awaited(it, &is_settled)) {
+    let runs_on = |it: &Container| {
+        (is_job && !is_down(it)).then(|| format!("service '{}' has not ended yet", it.service))
+    };
+    match containers.iter().find_map(|it| awaited(it, &is_settled).or_else(|| runs_on(it))) {
         Some(awaited) => UnitProgress::Waiting(awaited),
         None => {
             UnitProgress::Ready(containers.iter().filter(|it| is_down(it)).map(|it| it.id.clone()).collect())
@@ -198,7 +202,7 @@ mod tests {
     }
 
     fn progress(containers: &[Container]) -> UnitProgress {
-        start_progress(containers, |_| true)
+        start_progress(containers, false, |_| true)
     }
 
     fn code_of(containers: &[Container]) -> Option<&'static str> {
@@ -216,7 +220,7 @@ mod tests {
         let settled = [container("web", "running"), container("db", "running")];
         assert_eq!(progress(&settled), UnitProgress::Ready(BTreeSet::new()));
         assert!(
-            matches!(start_progress(&settled, |it| it.service == "db"), UnitProgress::Waiting(why) if why.contains("'web'"))
+            matches!(start_progress(&settled, false, |it| it.service == "db"), UnitProgress::Waiting(why) if why.contains("'web'"))
         );
         assert!(matches!(progress(&settled[..1]), UnitProgress::Waiting(why) if why.contains("1 of 2")));
         let starting = [with_health("web", "starting"), container("db", "running")];
@@ -264,6 +268,19 @@ mod tests {
         assert_eq!(end_after_ready(&[web.clone(), policy], 2, &BTreeSet::new()), None);
         assert!(end_after_ready(&[web], 2, &done).unwrap().message.contains("of 2 services 1"));
         assert!(end_after_ready(&[], 2, &done).is_some());
+    }
+
+    #[test]
+    fn a_job_is_ready_once_all_its_containers_have_ended_with_0() {
+        let of_job = |containers: &[Container]| start_progress(containers, true, |_| true);
+        let (ended, mut other) = (container("drain", "exited"), container("backup", "running"));
+        let waits = of_job(&[ended.clone(), other.clone()]);
+        assert!(matches!(&waits, UnitProgress::Waiting(why) if why.contains("'backup' has not ended")), "{waits:?}");
+        other = container("backup", "exited");
+        let ready = UnitProgress::Ready([ended.id.clone(), other.id.clone()].into());
+        assert_eq!(of_job(&[ended.clone(), other.clone()]), ready);
+        other.state.exit_code = 3;
+        assert!(matches!(of_job(&[ended, other]), UnitProgress::Ended(_)));
     }
 
     #[test]

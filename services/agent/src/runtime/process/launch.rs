@@ -231,7 +231,7 @@ mod tests {
         let try_with = |named: &str| {
             let properties = json!({ "command": "true", "workingDir": named });
             let properties = serde_json::from_value(properties).unwrap();
-            let component = desired::Component { name: "web".parse().unwrap(), properties };
+            let component = desired::Component::new("web".parse().unwrap(), properties);
             let workload = Workload::of(ProfileType::Process, &component).unwrap();
             let Workload::Process(process) = workload.clone() else { panic!("a process") };
             let unit = Unit {
@@ -240,6 +240,7 @@ mod tests {
                 component: component.name,
                 digest: Digest::of_bytes(b"x"),
                 workload,
+                is_job: false,
                 environment: Default::default(),
                 values: Default::default(),
                 namespace: None,

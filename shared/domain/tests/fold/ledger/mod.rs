@@ -412,7 +412,7 @@ pub(crate) fn status(id: &str, said: &Said<'_>, received_at: Timestamp) -> Statu
 }
 
 fn deployment(id: &str, target_generation: u64) -> DesiredDeployment {
-    let component = Component { name: "main".parse().unwrap(), properties: serde_json::Map::new() };
+    let component = Component::new("main".parse().unwrap(), serde_json::Map::new());
     let mut entry = DesiredDeployment {
         id: id.parse().unwrap(),
         name: id.to_owned(),

@@ -1,5 +1,5 @@
-//! The real program with real processes, killed while it restarts and stops them: a restart happens once, and a stopped
-//! process stays gone. It has no hub: the desired state is in its database.
+//! The real program with real processes, killed while it restarts, stops and removes them: a restart happens once, a stopped
+//! process stays gone, and removal jobs run in order. It has no hub: the desired state is in its database.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -9,6 +9,7 @@ mod runtime_kit;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use muster_contract::desired::DesiredDeployment;
 use serde_json::json;
 
 use self::killed_kit::start;
@@ -86,4 +87,32 @@ async fn a_killed_agent_restarts_once_and_leaves_stopped_processes_gone() {
     run_and_kill(path, "both run again", || seen(path) == [(3, true); 2]);
     accept(path, 5, true, 1).await;
     run_and_kill(path, "both are gone again", || seen(path) == [(3, false); 2]);
+}
+
+/// A deployment of a program and two removal jobs. Each job takes a moment, and adds to `log` whether the program lives.
+fn with_removal_jobs(dir: &Path) -> DesiredDeployment {
+    let at = |name: &str| dir.join(name).display().to_string();
+    let main = format!("echo $$ > {}; exec sleep 100000", at("main"));
+    let job = |name: &str, phase: &str| {
+        let lives = format!("if kill -0 $(cat {}); then echo lives; else echo gone; fi", at("main"));
+        let script = format!("echo {name} begins $({lives}) >> {log}; sleep 0.4; echo {name} ends >> {log}", log = at("log"));
+        let properties = json!({"command": "sh", "args": ["-c", script], "readiness": {"type": "exit"}});
+        json!({"name": name, "runsAt": phase, "properties": properties})
+    };
+    let main = json!({"name": "main", "properties": {"command": "sh", "args": ["-c", main]}});
+    let components = [job("erase", "post-delete"), main, job("drain", "pre-delete")];
+    killed_kit::entry(("web", 1), ("process", &components), (false, 0))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_agent_runs_each_removal_job_to_its_end_and_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    killed_kit::accept(path, 1, vec![with_removal_jobs(path)]).await;
+    run_and_kill(path, "it runs", || starts(path, "main").last().is_some_and(|pid| lives(*pid)));
+    assert!(!path.join("log").exists(), "no job runs before the removal");
+    killed_kit::accept(path, 2, Vec::new()).await;
+    let log = || std::fs::read_to_string(path.join("log")).unwrap_or_default();
+    run_and_kill(path, "the last job has ended", || log().contains("erase ends"));
+    assert_eq!(log(), "drain begins lives\ndrain ends\nerase begins gone\nerase ends\n");
 }
