@@ -363,3 +363,30 @@ async fn a_unit_finds_a_named_volume_of_an_earlier_project_name() {
     assert_eq!(project, format!("margo-apps_line_web-{digits}"));
     device.runtime.remove(&unit.name(), SECOND).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_job_is_done_once_its_services_have_ended_with_0() {
+    let device = Device::new("removal-job");
+    let job = |component: &str, script: &str| {
+        let unit = device.unit(component, &project(&[service("drain", script, "")]));
+        Unit { is_job: true, ..unit }
+    };
+    let waits = job("waits", "while [ ! -e /tmp/go ]; do sleep 0.1; done");
+    let start = device.start(&waits);
+    let goes_on = async {
+        // It has been up for longer than a service that counts as ready.
+        tokio::time::sleep(3 * SECOND).await;
+        device.touch("/tmp/go");
+    };
+    let mut start = std::pin::pin!(start);
+    tokio::select! {
+        () = &mut start => panic!("a job that runs is not done"),
+        () = goes_on => {}
+    }
+    start.await;
+    device.runtime.remove(&waits.name(), SECOND).await.unwrap();
+    let refused = device.refused(&job("fails", "exit 3")).await;
+    assert_eq!(refused.code, code::EXITED);
+    assert!(refused.message.contains("exit code 3"), "{}", refused.message);
+    assert!(device.remains().is_empty());
+}
