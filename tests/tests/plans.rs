@@ -218,7 +218,8 @@ async fn an_instance_of_a_plan_is_drained_before_it_is_deleted() {
     let drained = system.dir().join("drained");
     let coordinates = json!({
         "main": { "command": "sleep", "args": ["86400"] },
-        "drain": { "command": "touch", "args": [drained], "readiness": { "type": "exit" }, "runsAt": "pre-delete" },
+        "drain": { "command": "touch", "args": [drained], "readiness": { "type": "exit" }, "timeout": "1m",
+            "runsAt": "pre-delete" },
     });
     let request = json!({ "plan": "web", "id": "r1", "instances": 1, "coordinates": coordinates });
     change(&system, "plan-deploy", request).await;

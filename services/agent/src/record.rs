@@ -103,14 +103,9 @@ impl DeploymentRecord {
 
     /// Whether a component was started since the deployment came to the device.
     pub fn has_started(&self) -> bool {
-        // Only the components tell of records that an agent without removal jobs wrote. A component that is being stopped on
-        // request may never have run.
-        let has_begun = |component: &ComponentStatus| match component.state {
-            State::Installing | State::Installed | State::Failed => true,
-            State::Removing | State::Removed => self.leaving,
-            State::Pending => false,
-        };
-        self.started || self.components.iter().any(has_begun)
+        // Only the components tell of records that an agent without removal jobs wrote.
+        let has_begun = [State::Installing, State::Installed, State::Failed];
+        self.started || self.components.iter().any(|component| has_begun.contains(&component.state))
     }
 
     /// Begins the removal.
@@ -131,6 +126,7 @@ impl DeploymentRecord {
     /// Begins another attempt: failed components are pending again. Returns the error of the deployment as a whole,
     /// which the hub keeps until the next report.
     pub fn retry(&mut self) -> Option<StatusError> {
+        self.started = self.has_started();
         self.attempts.start_retry();
         let taken = self.error.take();
         if taken.is_some() {
@@ -181,6 +177,7 @@ impl DeploymentRecord {
         let Some(component) = self.components.iter_mut().find(|component| component.name == *name) else {
             return false;
         };
+        self.started |= state == State::Installing;
         let before = std::mem::replace(component, ComponentStatus { name: name.clone(), state, error });
         if *component == before {
             return false;
@@ -212,6 +209,7 @@ impl DeploymentRecord {
     /// Sets components that were being installed or are installed to pending, with a reason, except completed jobs;
     /// false if there were none.
     pub fn interrupt(&mut self, reason: &str) -> bool {
+        self.started = self.has_started();
         let done = self.jobs_done();
         let begun = |component: &&ComponentStatus| {
             matches!(component.state, State::Installing | State::Installed) && !done.contains(&component.name)
@@ -327,10 +325,12 @@ impl DeploymentRecord {
             State::Pending if self.is_to_be_stopped() => return Some(STOPPED.to_owned()),
             _ => {}
         }
-        let waits = |component: &&ComponentStatus| component.state == State::Pending;
-        let next = self.components.iter().find(waits).filter(|_| self.state() == State::Pending)?;
-        let ready = self.components.iter().filter(|component| component.state == State::Installed).count();
-        Some(format!("component {} is next; {ready} of {} are installed", next.name, self.components.len()))
+        let jobs = self.removal_job_names();
+        let components: Vec<_> = self.components.iter().filter(|it| !jobs.contains(&it.name)).collect();
+        let waits = |component: &&&ComponentStatus| component.state == State::Pending;
+        let next = components.iter().find(waits).filter(|_| self.state() == State::Pending)?;
+        let ready = components.iter().filter(|component| component.state == State::Installed).count();
+        Some(format!("component {} is next; {ready} of {} are installed", next.name, components.len()))
     }
 
     /// The reason to report, with the components that were killed.
@@ -339,10 +339,10 @@ impl DeploymentRecord {
         reason.into_iter().chain(self.killed_reason()).reduce(|one, other| format!("{one}; {other}"))
     }
 
-    /// The retries to report; none if the failure is final.
+    /// The retries to report; none if the failure is final, or nothing is left.
     fn retries(&self) -> Vec<Retry> {
         let stays_failed = self.state() == State::Failed && !self.may_retry();
-        if stays_failed { Vec::new() } else { self.attempts.retries() }
+        if stays_failed || self.is_removed() { Vec::new() } else { self.attempts.retries() }
     }
 
     /// The report of this record. If it would be too large, texts of errors are cut, and say so; if that is not enough,

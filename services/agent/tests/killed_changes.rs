@@ -97,7 +97,7 @@ fn with_removal_jobs(dir: &Path) -> DesiredDeployment {
         // A process that has ended and that nobody has reaped yet is gone.
         let lives = format!("if grep -q '^State:[^Z]*$' /proc/$(cat {})/status; then echo lives; else echo gone; fi", at("main"));
         let script = format!("echo {name} begins $({lives}) >> {log}; sleep 0.4; echo {name} ends >> {log}", log = at("log"));
-        let properties = json!({"command": "sh", "args": ["-c", script], "readiness": {"type": "exit"}});
+        let properties = json!({"command": "sh", "args": ["-c", script], "readiness": {"type": "exit"}, "timeout": "1m"});
         json!({"name": name, "runsAt": phase, "properties": properties})
     };
     let main = json!({"name": "main", "properties": {"command": "sh", "args": ["-c", main]}});

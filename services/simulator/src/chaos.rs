@@ -15,6 +15,7 @@ mod activity;
 mod checker;
 mod executor;
 mod monitor;
+mod plan;
 mod process;
 mod processes;
 mod rollouts;
@@ -30,6 +31,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_bus::Bus;
+use muster_contract::DeviceKey;
 use muster_identity::Role as Identity;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 use self::checker::{CheckedCounts, Checker};
 use self::executor::{FaultCounts, FaultExecutor};
 use self::monitor::ViewMonitor;
+use self::plan::PlanClient;
 use self::processes::Processes;
 use self::script::Script;
 pub use self::secured::HubSecurity;
@@ -109,9 +112,15 @@ async fn disturb_and_check(
     let connect = async |role| Bus::connect(hub.bus_config(role), stop).await.map_err(Error::Bus);
     let monitor = ViewMonitor::start(connect(Identity::Subscriber).await?, stop.clone());
     let small_disks = config.small_disks();
+    let bus = connect(Identity::Operator).await?;
+    let governed = script.governed_devices();
+    let may_be_node = |key: &&DeviceKey| !governed.contains(*key) && !script.runs_real_processes(key);
+    let plan = PlanClient::new(bus.clone(), processes.devices.iter().filter(may_be_node).cloned());
+    let person = plan::disturb(plan.as_ref(), config.seed, stop).await;
     let executor =
         FaultExecutor::new(&mut processes, script, repository, &monitor, small_disks, counts.clone());
     let rollup_outages = executor.run(config.seed, config.length, stop).await?;
+    summary.plan_requests = person.end().await;
     if stop.is_cancelled() {
         summary.cut_short = true;
         processes.stop().await?;
@@ -123,14 +132,17 @@ async fn disturb_and_check(
     repository.replace(&script.files())?;
     repository.commit("everything is well").await?;
     tracing::info!(takeover = ?standbys.takeover, "committed a good release; waiting until the fleet is at rest");
-    let bus = connect(Identity::Operator).await?;
+    if let Some(plan) = &plan {
+        plan.deploy_last(stop).await;
+    }
     let checker = Checker {
         hub: Hub::new(bus.clone()),
         bus,
         paths: paths.clone(),
         keys: hub.clone(),
         wanted: script.wanted(),
-        governed: script.governed_devices(),
+        governed,
+        plan,
         real: processes.devices[..config.process_agents()].to_vec(),
         wiped: processes.wiped.clone(),
         monitor,

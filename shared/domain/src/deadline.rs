@@ -203,10 +203,11 @@ impl Target {
     }
 }
 
-/// The sum of the components' timeouts, if every one declares one.
+/// The sum of the components' timeouts, if every one declares one. Removal jobs take no part in the installation.
 fn declared_limit(entry: &DesiredDeployment) -> Option<Duration> {
     let workloads = entry.workloads().ok()?;
-    workloads.iter().map(|(_, workload)| workload.gate().timeout).sum()
+    let installed = workloads.iter().filter(|(component, _)| component.runs_at.is_none());
+    installed.map(|(_, workload)| workload.gate().timeout).sum()
 }
 
 /// The sum of the times that components wait before their start.

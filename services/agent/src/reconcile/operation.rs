@@ -67,9 +67,6 @@ impl Operation {
     /// is reported of those that are. `failed` are those that have begun and failed: one of them starts at once if all before it ran.
     /// So does another version of one that runs, if all before it run unchanged and are ready. Last, the removal jobs are installed,
     /// which do not run before the removal.
-    ///
-    /// Units that the deployment has no more are removed first, because one may hold a port that its successor needs; in a runtime
-    /// that replaces versions last, so that the successor runs before.
     pub(super) async fn install(
         self,
         units: Vec<Unit>,
@@ -82,15 +79,11 @@ impl Operation {
             Ok(running) => running,
             Err(error) => return self.report(OperationEvent::Failed(error)).await,
         };
-        let replaces = self.runtime.replaces_versions();
-        if !replaces && let Err(error) = self.clear(&running, &units).await {
+        if let Err(error) = self.clear(&running, &units).await {
             return self.report(OperationEvent::Failed(error)).await;
         }
-        if !self.start_in_order(&units, &running, &ready, &failed).await {
+        if !self.start_in_order(&units, &running, &ready, &failed).await || self.cancel.is_cancelled() {
             return;
-        }
-        if replaces && let Err(error) = self.clear(&running, &units).await {
-            return self.report(OperationEvent::Failed(error)).await;
         }
         for component in removal_jobs.into_iter().filter(|job| !ready.contains(job)) {
             self.report(OperationEvent::Component(component, State::Installed, None)).await;
@@ -129,9 +122,8 @@ impl Operation {
     }
 
     /// Starts units again to watch those that were running when the agent ended, and to start those that run no
-    /// longer. The failure of one does not affect the others. What runs of the deployment and is none of its components is
-    /// removed: the end of the agent may have interrupted that.
-    pub(super) async fn adopt(self, units: Vec<Unit>, components: BTreeSet<ComponentName>) {
+    /// longer. The failure of one does not affect the others.
+    pub(super) async fn adopt(self, units: Vec<Unit>) {
         let Some(_permit) = self.permit().await else { return };
         let running = match self.inventory().await {
             Ok(running) => running,
@@ -139,11 +131,6 @@ impl Operation {
         };
         for unit in &units {
             self.start(unit, running.iter().any(|found| is_version(found, unit))).await;
-        }
-        for found in running.iter().filter(|found| !components.contains(&found.name.component)) {
-            if let Err(error) = self.remove_component(&found.name.component).await {
-                self.report(OperationEvent::Failed(error)).await;
-            }
         }
     }
 

@@ -152,9 +152,8 @@ impl Reconciler {
                 (task.ready(), task.record.units(&self.settings.device).unwrap_or_default());
             units.retain(|unit| ready.contains(&unit.component));
             if !units.is_empty() {
-                let components = task.record.components.iter().map(|component| component.name.clone()).collect();
                 let operation = self.operation(&id, BTreeMap::new());
-                self.work(&id, async move { operation.adopt(units, components).await });
+                self.work(&id, async move { operation.adopt(units).await });
             }
         }
     }

@@ -81,6 +81,11 @@ fn unit_digest(
         (true, _) => Digest::of_value(&(&component.properties, environment, restart)),
         (false, _) => Digest::of_value(&(&component.properties, values, restart)),
     };
+    // A job is not taken for a component with the same properties that runs, or has run.
+    let digest = match component.runs_at {
+        None => digest,
+        Some(phase) => Digest::of_value(&(digest, phase)),
+    };
     let has_metadata = entry.namespace.is_some() || !entry.labels.is_empty();
     if has_metadata && entry.profile.profile_type.is_packaged() {
         return Digest::of_value(&(digest, &entry.namespace, &entry.labels));
@@ -88,13 +93,11 @@ fn unit_digest(
     digest
 }
 
-/// The digest of each component's unit, and its phase if it is a removal job.
-pub(super) fn unit_digests(
-    entry: &DesiredDeployment,
-) -> BTreeMap<&ComponentName, (Digest, Option<RemovalPhase>)> {
+/// The digest of each component's unit.
+pub(super) fn unit_digests(entry: &DesiredDeployment) -> BTreeMap<&ComponentName, Digest> {
     let digest = |component: &Component| {
         let (environment, values) = (environment(entry, &component.name), values(entry, &component.name));
-        (unit_digest(entry, component, &environment, &values), component.runs_at)
+        unit_digest(entry, component, &environment, &values)
     };
     entry.profile.components.iter().map(|component| (&component.name, digest(component))).collect()
 }

@@ -17,6 +17,7 @@ use muster_service::error::chain;
 
 use super::activity::{LedgerActivity, Takeovers};
 use super::monitor::ViewMonitor;
+use super::plan::PlanClient;
 use super::rollouts::{Decisions, Releases};
 use super::secured::SecuredHub;
 use super::violation::Violation;
@@ -43,6 +44,9 @@ const FORBIDDEN: [&str; 5] = ["clone", "sequenceFork", "foreignDocument", "forei
 /// The incident of a device that lost its database: one for each that was wiped, at most.
 const AMNESIA: &str = "amnesia";
 
+/// The release of each deployment of each device.
+type Wanted = BTreeMap<DeviceKey, BTreeMap<String, u64>>;
+
 /// The checker of a run.
 pub(super) struct Checker {
     /// The query service.
@@ -54,9 +58,11 @@ pub(super) struct Checker {
     /// The hub's keys.
     pub(super) keys: SecuredHub,
     /// The release of each deployment that each device should run.
-    pub(super) wanted: BTreeMap<DeviceKey, BTreeMap<String, u64>>,
+    pub(super) wanted: Wanted,
     /// The devices that a rollout governs.
     pub(super) governed: BTreeSet<DeviceKey>,
+    /// The plan, if there is one.
+    pub(super) plan: Option<PlanClient>,
     /// The devices that run real processes.
     pub(super) real: Vec<DeviceKey>,
     /// The devices whose agents have lost their databases, and how often: what they had not sent is gone with them.
@@ -105,27 +111,44 @@ impl Checker {
             Ok(lines) => lines,
             Err(error) => return vec![chain(&error)],
         };
+        let wanted = match self.wanted_with_plan().await {
+            Ok(wanted) => wanted,
+            Err(found) => return found,
+        };
         let lines: BTreeMap<_, _> = lines.into_iter().map(|line| (line.key.clone(), line)).collect();
-        let asked: Vec<_> =
-            agents.iter().map(|(key, http)| self.device(key, *http, lines.get(key))).collect();
+        let device = |(key, http): &(DeviceKey, _)| {
+            self.device(key.clone(), wanted.get(key).cloned().zip(*http), lines.get(key))
+        };
+        let asked: Vec<_> = agents.iter().map(device).collect();
         let per_device: Vec<Vec<_>> = stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await;
         let mut found = listed(per_device.concat());
-        found.extend(listed(self.unrest_of_views().await));
+        found.extend(listed(self.unrest_of_views(&wanted).await));
         found
+    }
+
+    /// The release of each deployment that each device should run; that of an instance of the plan is 0.
+    async fn wanted_with_plan(&self) -> Result<Wanted, Vec<Violation>> {
+        let mut wanted = self.wanted.clone();
+        if let Some(plan) = &self.plan {
+            for (node, instances) in plan.settle().await? {
+                wanted.entry(node).or_default().extend(instances.into_iter().map(|instance| (instance, 0)));
+            }
+        }
+        Ok(wanted)
     }
 
     async fn device(
         &self,
-        key: &DeviceKey,
-        http: Option<SocketAddr>,
+        key: DeviceKey,
+        asked: Option<(BTreeMap<String, u64>, SocketAddr)>,
         line: Option<&DeviceLine>,
     ) -> Vec<Violation> {
-        let (Some(wanted), Some(http)) = (self.wanted.get(key), http) else { return Vec::new() };
-        let found = match (self.published(key).await, own(http).await, line) {
+        let Some((wanted, http)) = asked else { return Vec::new() };
+        let found = match (self.published(&key).await, own(http).await, line) {
             (Err(error), ..) => vec![error],
             (_, Err(error), _) => vec![error],
             (_, _, None) => vec!["the hub does not know it".to_owned()],
-            (Ok(published), Ok(own), Some(line)) => compare(wanted, &published, own, line),
+            (Ok(published), Ok(own), Some(line)) => compare(&wanted, &published, own, line),
         };
         found.into_iter().map(|difference| format!("{key}: {difference}")).collect()
     }
@@ -137,13 +160,13 @@ impl Checker {
         decode::parse(&message.payload).map_err(|refusal| format!("LEDGER holds no desired state: {refusal}"))
     }
 
-    async fn unrest_of_views(&self) -> Vec<Violation> {
+    async fn unrest_of_views(&self, wanted: &Wanted) -> Vec<Violation> {
         let views = match self.hub.deployments().await {
             Ok(views) => views,
             Err(error) => return vec![chain(&error)],
         };
         let wanted: BTreeSet<&str> =
-            self.wanted.values().flat_map(|apps| apps.keys().map(String::as_str)).collect();
+            wanted.values().flat_map(|apps| apps.keys().map(String::as_str)).collect();
         let shown: BTreeSet<&str> = views.iter().map(|view| view.deployment.as_str()).collect();
         let ghosts = shown.difference(&wanted).map(|id| format!("{id} has a view and nobody shall run it"));
         let absent = wanted.difference(&shown).map(|id| format!("{id} has no view"));

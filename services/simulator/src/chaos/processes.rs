@@ -90,8 +90,9 @@ impl Processes {
     async fn add_planner(&mut self) -> Result<(), Error> {
         let program = find_program(&self.paths.programs, Role::Planner.program())?;
         let data = self.data_dir(Role::Planner).unwrap_or_default().display().to_string();
-        let args = ["--every", PLAN_EVERY, "--data-dir", &data, "--checkpoint-every", CHECKPOINT_EVERY];
-        let args = args.map(str::to_owned).to_vec();
+        let plans = self.hub.credentials(identity::Role::Scheduler).display().to_string();
+        let own = ["--every", PLAN_EVERY, "--checkpoint-every", CHECKPOINT_EVERY, "--plans-creds", &plans];
+        let args = [&own[..], &["--data-dir", &data]].concat().into_iter().map(str::to_owned).collect();
         let spec = Spec { name: Role::Planner.name(), program, args };
         let credentials = self.hub.credentials(identity::Role::Planner);
         self.add(Role::Planner, spec, &credentials, None).await

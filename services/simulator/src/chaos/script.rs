@@ -202,6 +202,11 @@ impl Script {
         (0..self.devices.len()).filter(is_governed).map(|at| self.devices[at].clone()).collect()
     }
 
+    /// Whether a device is at the site that runs real processes.
+    pub(super) fn runs_real_processes(&self, key: &DeviceKey) -> bool {
+        self.sites.first().is_some_and(|site| key.site.as_str() == site)
+    }
+
     fn is_governed(&self, level: Level) -> bool {
         self.governed().is_some_and(|governed| match level {
             Level::Fleet => false,

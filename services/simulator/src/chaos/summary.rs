@@ -55,6 +55,9 @@ pub struct Summary {
     pub incidents: BTreeMap<&'static str, u64>,
     /// Decisions about rollouts of the governed site that the publisher had recorded at the end, by verb.
     pub decisions: BTreeMap<&'static str, u64>,
+    /// Requests about the plan while everything broke: those that the planner accepted, by kind, those that it refused, and those
+    /// that had no answer.
+    pub plan_requests: BTreeMap<String, u64>,
     /// Agents with a small disk of their own.
     pub mounted_disks: usize,
     /// Agents for which a limit of file sizes stood for a small disk, because nobody may mount one.
@@ -123,7 +126,8 @@ impl Summary {
             "  ledger      {facts} facts, {lost} lost, {duplicated} duplicated; {views_seen} views followed"
         )?;
         writeln!(f, "  incidents   {}", list(&self.incidents))?;
-        writeln!(f, "  rollouts    decisions: {}", list(&self.decisions))
+        writeln!(f, "  rollouts    decisions: {}", list(&self.decisions))?;
+        writeln!(f, "  plan        requests: {}", list(&self.plan_requests))
     }
 }
 

@@ -32,7 +32,7 @@ agents of the first site run real processes, of which some end again and again a
 
 For as long as --seconds says: kill -9 of agents, services, nats-server and workloads, freezes (SIGSTOP), links that are
 cut, closed, stalled, half open, throttled or late, disks that are full, commits that are bad, removed and put elsewhere.
-Then everything is healed, and must come to rest with nothing lost, repeated or wrong. An operator's credentials check
+A person deploys a plan again and again, approves, rejects, moves and stops. Then everything is healed, and must come to rest with nothing lost, repeated or wrong. An operator's credentials check
 that: `muster audit`, a recount of LEDGER, a rebuild of every view, and what every device runs.
 
 Examples:

@@ -39,6 +39,9 @@ pub fn check_removal_job(profile: ProfileType, workload: &Workload) -> Result<()
     if matches!(workload, Workload::Process(process) if process.readiness != Readiness::Exit) {
         return Err("needs a process that ends: set readiness to {type: exit}");
     }
+    if workload.gate().timeout.is_none() {
+        return Err("needs a timeout: a job without an end would hold the removal up for good");
+    }
     if workload.gate().wait_before.is_some() {
         return Err("excludes waitBefore: nothing starts before it");
     }
@@ -88,16 +91,18 @@ mod tests {
         let main = json!({ "name": "main", "properties": { "command": "x" } });
         let job = |properties: Value| json!({ "name": "job", "runsAt": "pre-delete", "properties": properties });
         let of_process = |properties: Value| refusal("process", &json!([main, job(properties)]));
-        let exit = json!({ "command": "x", "readiness": { "type": "exit" } });
+        let exit = json!({ "command": "x", "readiness": { "type": "exit" }, "timeout": "5m" });
         assert_eq!(of_process(exit.clone()), None);
         let runs_on = of_process(json!({ "command": "x" })).unwrap();
         assert!(runs_on.contains("profile.components[1].runsAt") && runs_on.contains("{type: exit}"), "{runs_on}");
         let mut waits = exit.clone();
         waits["waitBefore"] = json!("3s");
         assert!(of_process(waits).unwrap().contains("waitBefore"));
+        let endless = of_process(json!({ "command": "x", "readiness": { "type": "exit" } })).unwrap();
+        assert!(endless.contains("needs a timeout"), "{endless}");
         let alone = refusal("process", &json!([job(exit)])).unwrap();
         assert!(alone.contains("removal jobs alone"), "{alone}");
-        let of_simulated = json!([{ "name": "main" }, { "name": "job", "runsAt": "post-delete" }]);
+        let of_simulated = json!([{ "name": "main" }, { "name": "job", "runsAt": "post-delete", "properties": { "timeout": "5m" } }]);
         assert_eq!(refusal("simulated", &of_simulated), None);
         for cluster in ["helm", "kubernetes"] {
             assert!(refusal(cluster, &of_simulated).unwrap().contains("helm.sh/hook"), "{cluster}");

@@ -297,7 +297,7 @@ mod tests {
         spec.applications.push(drain);
         let with = |runs_at: &str, of_main: Value| {
             let exit = json!({ "type": "exit" });
-            let drain = json!({ "command": "drain", "readiness": exit, "runsAt": runs_at });
+            let drain = json!({ "command": "drain", "readiness": exit, "timeout": "1m", "runsAt": runs_at });
             let coordinates = json!({ "main": of_main, "drain": drain });
             content(&spec, &serde_json::from_value(coordinates).unwrap(), &[])
         };
@@ -307,7 +307,7 @@ mod tests {
         assert!(!components[1].properties.contains_key(RUNS_AT));
         let unknown = with("never", json!({ "command": "serve" })).unwrap_err().to_string();
         assert!(unknown.contains("payload drain") && unknown.contains("post-delete"), "{unknown}");
-        let exit = json!({ "command": "x", "readiness": { "type": "exit" }, "runsAt": "post-delete" });
+        let exit = json!({ "command": "x", "readiness": { "type": "exit" }, "timeout": "1m", "runsAt": "post-delete" });
         let alone = with("pre-delete", exit).unwrap_err().to_string();
         assert!(alone.contains("removal jobs alone"), "{alone}");
     }

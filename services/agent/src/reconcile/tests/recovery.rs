@@ -172,29 +172,3 @@ async fn components_that_are_gone_are_removed_before_their_successors_start() {
     trial.until("web@2 installed: new=installed").await;
     assert_eq!(trial.runtime.calls(), ["start web/old", "stop web/old", "start web/new"]);
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_runtime_that_replaces_versions_removes_old_components_last() {
-    let mut trial = Trial::new();
-    trial.runtime.replace_versions();
-    trial.desire(document(1, vec![deployment("web", 1, &["old"])]));
-    trial.until("web@1 installed: old=installed").await;
-    trial.runtime.fail("web/new", 1);
-    trial.desire(document(2, vec![deployment("web", 2, &["new"])]));
-    trial.until("web@2 failed: new=failed").await;
-    assert_eq!(trial.runtime.running(), ["web/old"], "what ran goes on until its successor is ready");
-    trial.until("web@2 installed: new=installed").await;
-    trial.wait_until_idle().await;
-    assert_eq!(trial.runtime.calls(), ["start web/old", "start web/new", "start web/new", "stop web/old"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_agent_that_was_killed_before_it_removed_old_components_does_it_later() {
-    let mut trial = Trial::new();
-    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
-    trial.until("web@1 installed: ui=installed").await;
-    trial.runtime.add_orphan("web/old");
-    trial = trial.kill().await;
-    trial.wait_until_idle().await;
-    assert_eq!(trial.runtime.running(), ["web/ui"]);
-}

@@ -15,6 +15,7 @@ fn jobs_of(mut entry: DesiredDeployment, jobs: &[(&str, RemovalPhase)]) -> Desir
         component.runs_at = job.map(|(_, phase)| *phase);
         if job.is_some() {
             component.properties.insert("readiness".to_owned(), json!({ "type": "exit" }));
+            component.properties.insert("timeout".to_owned(), json!("1h"));
         }
     }
     entry.check_content().unwrap();

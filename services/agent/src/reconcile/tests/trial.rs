@@ -29,7 +29,6 @@ struct World {
     fail_stop: BTreeMap<String, u32>,
     stops: BTreeMap<String, Stops>,
     fail_inventory: u32,
-    replaces_versions: bool,
     progress: BTreeMap<String, Vec<&'static str>>,
 }
 
@@ -68,11 +67,6 @@ impl ScriptedRuntime {
 
     pub(super) fn fail_stop(&self, unit: &str, times: u32) {
         self.world().fail_stop.insert(unit.to_owned(), times);
-    }
-
-    /// It replaces a version in place, as a cluster does.
-    pub(super) fn replace_versions(&self) {
-        self.world().replaces_versions = true;
     }
 
     /// The next inventories fail, this number of them.
@@ -131,10 +125,6 @@ impl ScriptedRuntime {
 impl Runtime for ScriptedRuntime {
     fn profiles(&self) -> &'static [ProfileType] {
         &[ProfileType::Process]
-    }
-
-    fn replaces_versions(&self) -> bool {
-        self.world().replaces_versions
     }
 
     fn start_progress(&self, name: &UnitName) -> Option<String> {
