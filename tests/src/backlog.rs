@@ -181,8 +181,7 @@ impl Sender {
 
 fn desired(deployments: impl Iterator<Item = String>) -> DesiredState {
     let entry = |name: String| {
-        let component =
-            |name: &str| Component::new(name.parse().unwrap(), serde_json::Map::new());
+        let component = |name: &str| Component::new(name.parse().unwrap(), serde_json::Map::new());
         let mut entry = DesiredDeployment {
             id: name.parse().unwrap(),
             name,

@@ -104,7 +104,7 @@ impl DeploymentRecord {
     /// Whether a component was started since the deployment came to the device.
     pub fn has_started(&self) -> bool {
         // Only the components tell of records that an agent without removal jobs wrote.
-        let has_begun = [State::Installing, State::Installed, State::Failed];
+        let has_begun = [State::Installing, State::Installed];
         self.started || self.components.iter().any(|component| has_begun.contains(&component.state))
     }
 
@@ -281,14 +281,14 @@ impl DeploymentRecord {
         Ok(units.filter(|(runs_at, _)| runs_at.is_none()).map(|(_, unit)| unit).collect())
     }
 
-    /// The removal jobs of a phase that have yet to run, in order. None of a deployment of which nothing was ever started.
+    /// The removal jobs of a phase that have yet to run, in order.
     ///
     /// # Errors
     /// An invalid property; a document with one is never accepted.
     pub fn removal_jobs(&self, device: &DeviceKey, phase: RemovalPhase) -> Result<Vec<Unit>, Violation> {
         let mut jobs = units(&self.entry, device)?;
         jobs.retain(|(runs_at, job)| {
-            self.started && *runs_at == Some(phase) && self.component(&job.component) != Some(State::Removed)
+            *runs_at == Some(phase) && self.component(&job.component) != Some(State::Removed)
         });
         Ok(jobs.into_iter().map(|(_, job)| job).collect())
     }

@@ -116,7 +116,7 @@ async fn disturb_and_check(
     let governed = script.governed_devices();
     let may_be_node = |key: &&DeviceKey| !governed.contains(*key) && !script.runs_real_processes(key);
     let plan = PlanClient::new(bus.clone(), processes.devices.iter().filter(may_be_node).cloned());
-    let person = plan::disturb(plan.as_ref(), config.seed, stop).await;
+    let person = plan::disturb(plan.as_ref(), config.seed).await?;
     let executor =
         FaultExecutor::new(&mut processes, script, repository, &monitor, small_disks, counts.clone());
     let rollup_outages = executor.run(config.seed, config.length, stop).await?;
@@ -128,13 +128,8 @@ async fn disturb_and_check(
     }
     tracing::info!("ended every fault; killing an owner and a rollup on the calm hub");
     let standbys = standby::check(&mut processes, &monitor, stop).await?;
-    script.repair();
-    repository.replace(&script.files())?;
-    repository.commit("everything is well").await?;
+    repair(script, repository, plan.as_ref()).await?;
     tracing::info!(takeover = ?standbys.takeover, "committed a good release; waiting until the fleet is at rest");
-    if let Some(plan) = &plan {
-        plan.deploy_last(stop).await;
-    }
     let checker = Checker {
         hub: Hub::new(bus.clone()),
         bus,
@@ -166,6 +161,21 @@ async fn disturb_and_check(
     summary.violations.extend(logged_violations(&paths.logs()));
     summary.held = !summary.cut_short && summary.violations.is_empty();
     Ok(summary)
+}
+
+/// Commits a good release, and deploys the plan the last time.
+async fn repair(
+    script: &mut Script,
+    repository: &Repository,
+    plan: Option<&PlanClient>,
+) -> Result<(), Error> {
+    script.repair();
+    repository.replace(&script.files())?;
+    repository.commit("everything is well").await?;
+    match plan {
+        Some(plan) => plan.deploy_last().await,
+        None => Ok(()),
+    }
 }
 
 /// How a run ended.

@@ -30,6 +30,12 @@ pub enum Error {
         /// The process of the other run.
         holder: String,
     },
+    /// The planner does not accept a request about the plan of a run.
+    #[error("the planner does not accept a request that it must accept: {words}")]
+    Plan {
+        /// Its answer, or why there is none.
+        words: String,
+    },
     /// A program is not where it should be.
     #[error("there is no {} in {}: build it with `cargo build --release --bins`, or name its directory with --bin-dir", name, dir.display())]
     NoProgram {

@@ -21,7 +21,7 @@ use crate::omit;
 use crate::requested_by::RequestedBy;
 use crate::version::{ApiVersion, kind};
 
-pub use self::removal_phase::{RemovalPhase, check_removal_job};
+pub use self::removal_phase::RemovalPhase;
 pub use self::retry_delays::{RETRY_DELAY_MAX, RETRY_DELAY_MIN, RetryDelays};
 
 /// The annotation of an ApplicationDeployment that becomes [`DesiredDeployment::stopped`]: `"true"` or `"false"`.

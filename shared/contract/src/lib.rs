@@ -63,6 +63,7 @@ pub mod query;
 pub mod question;
 mod ranges;
 pub mod receipt;
+pub mod removal_jobs;
 pub mod report;
 mod requested_by;
 pub mod retry;

@@ -222,6 +222,19 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn removal_jobs_take_no_part_in_the_limit_of_an_installation() {
+        let component = |name: &str, timeout: &str, runs_at: Option<&str>| json!({ "name": name, "properties": { "timeout": timeout }, "runsAt": runs_at });
+        let components = [component("main", "90s", None), component("drain", "30m", Some("pre-delete"))];
+        let entry: DesiredDeployment = serde_json::from_value(json!({
+            "id": "web", "name": "web", "applicationId": "com-acme", "targetGeneration": 1,
+            "digest": format!("sha256:{}", "0".repeat(64)),
+            "profile": { "type": "simulated", "components": components },
+        }))
+        .unwrap();
+        assert_eq!(declared_limit(&entry), Some(Duration::from_secs(90)));
+    }
+
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }

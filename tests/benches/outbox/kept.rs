@@ -88,8 +88,7 @@ impl Kept {
 /// The `nth` report of the device.
 fn entry(nth: u64) -> NewReport {
     let id = format!("app-{}", nth % DEPLOYMENTS);
-    let component =
-        |name: &str| Component::new(name.parse().unwrap(), serde_json::Map::new());
+    let component = |name: &str| Component::new(name.parse().unwrap(), serde_json::Map::new());
     let desired = DesiredDeployment {
         id: id.parse().unwrap(),
         name: id,

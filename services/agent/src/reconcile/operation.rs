@@ -50,6 +50,17 @@ pub(super) enum OperationEvent {
     Failed(StatusError),
 }
 
+/// The removal jobs of a deployment that have yet to run.
+#[derive(Debug, Default)]
+pub(super) struct RemovalJobs {
+    /// The jobs before everything else, in order.
+    pub(super) before: Vec<Unit>,
+    /// The jobs after everything else, in order.
+    pub(super) after: Vec<Unit>,
+    /// Whether a component of the deployment was ever started, as far as the record says. Otherwise no job runs.
+    pub(super) started: bool,
+}
+
 /// One operation on one deployment.
 pub(super) struct Operation {
     pub(super) deployment: DeploymentId,
@@ -134,13 +145,13 @@ impl Operation {
         }
     }
 
-    /// Runs the removal jobs `before`, stops every component, the last first, and whatever else runs of the deployment, and runs
-    /// the removal jobs `after`. A job that fails holds up what comes after it, unless it is not waited for. `components` are
+    /// Runs the removal jobs before, removes every component, the last first, and whatever else runs of the deployment, and runs
+    /// the removal jobs after. A job that fails holds up what comes after it, unless it is not waited for. `components` are
     /// those that are not removed yet, jobs included.
-    pub(super) async fn remove(self, components: Vec<ComponentName>, before: Vec<Unit>, after: Vec<Unit>) {
+    pub(super) async fn remove(self, components: Vec<ComponentName>, mut jobs: RemovalJobs) {
         let Some(_permit) = self.permit().await else { return };
         let inventory = self.inventory().await;
-        let mut all_removed = inventory.is_ok();
+        let is_listed = inventory.is_ok();
         let running = match inventory {
             Ok(running) => running,
             Err(error) => {
@@ -150,10 +161,30 @@ impl Operation {
                 Vec::new()
             }
         };
-        if !self.run_jobs(&before).await {
+        // An agent that was killed may have started a component that no record knows.
+        if !jobs.started && running.is_empty() {
+            jobs = RemovalJobs::default();
+        }
+        if !self.run_jobs(&jobs.before).await {
             return;
         }
-        let known: BTreeSet<_> = components.iter().cloned().collect();
+        let is_job =
+            |name: &&ComponentName| jobs.before.iter().chain(&jobs.after).any(|job| job.component == **name);
+        let (of_jobs, others): (Vec<_>, Vec<_>) = components.iter().partition(is_job);
+        if self.remove_all(&others, &of_jobs, running).await && is_listed {
+            self.run_jobs(&jobs.after).await;
+        }
+    }
+
+    /// Removes components, the last first, and whatever else runs of the deployment but jobs; true if all are removed.
+    async fn remove_all(
+        &self,
+        components: &[&ComponentName],
+        jobs: &[&ComponentName],
+        running: Vec<Running>,
+    ) -> bool {
+        let known: BTreeSet<_> = components.iter().chain(jobs).copied().cloned().collect();
+        let mut all_removed = true;
         let others =
             running.into_iter().map(|found| found.name.component).filter(|name| !known.contains(name));
         for component in others {
@@ -162,18 +193,15 @@ impl Operation {
                 self.report(OperationEvent::Failed(error)).await;
             }
         }
-        let is_job = |name: &&ComponentName| before.iter().chain(&after).any(|job| job.component == **name);
-        for component in components.iter().rev().filter(|name| !is_job(name)) {
+        for component in components.iter().rev() {
             if self.cancel.is_cancelled() {
-                return;
+                return false;
             }
             let removed = self.remove_component(component).await;
             all_removed &= removed.is_ok();
             self.report_stopped(component, State::Removed, removed).await;
         }
-        if all_removed {
-            self.run_jobs(&after).await;
-        }
+        all_removed
     }
 
     /// Runs removal jobs one after another, each to its end, and removes each; false if one that is waited for did not end well.

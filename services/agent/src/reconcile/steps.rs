@@ -11,7 +11,7 @@ use muster_domain::eligibility::{self, Capabilities};
 use muster_domain::plan::Step;
 
 use super::Reconciler;
-use super::operation::Operation;
+use super::operation::{Operation, RemovalJobs};
 use super::settings::OPERATIONS_MAX;
 use super::task::DeploymentTask;
 use crate::record::DeploymentRecord;
@@ -135,10 +135,16 @@ impl Reconciler {
         let left = task.record.components.iter().filter(|component| component.state != State::Removed);
         let components = left.map(|component| component.name.clone()).collect();
         let stop_timeouts = task.record.stop_timeouts();
+        let is_refused = refusal(&task.record.entry, &*self.runtime, &self.settings.capabilities).is_some();
         let jobs = |phase| task.record.removal_jobs(&self.settings.device, phase).unwrap_or_default();
-        let (before, after) = (jobs(RemovalPhase::PreDelete), jobs(RemovalPhase::PostDelete));
+        // The device cannot run the jobs of a version that it refuses.
+        let jobs = (!is_refused).then(|| RemovalJobs {
+            before: jobs(RemovalPhase::PreDelete),
+            after: jobs(RemovalPhase::PostDelete),
+            started: task.record.started,
+        });
         let operation = self.operation(id, stop_timeouts);
-        self.work(id, async move { operation.remove(components, before, after).await });
+        self.work(id, async move { operation.remove(components, jobs.unwrap_or_default()).await });
     }
 
     /// Watches what was running when the agent ended, where the plan has no other step.

@@ -208,6 +208,9 @@ mod tests {
             refused(&entry("web", "compose", &properties))
         };
         assert!(refused(&entry("web", "process", &json!({"command": "x"}))).contains("compose or helm"));
+        let mut job = entry("web", "compose", &package);
+        job.profile.components[0].runs_at = Some(muster_contract::desired::RemovalPhase::PreDelete);
+        assert!(refused(&job).contains("removal jobs"));
         assert!(with("repository", "https://a/b").contains("oci://"));
         assert!(
             refused(&entry("web", "compose", &json!({"composeFile": "services: {}"}))).contains("oci://")

@@ -13,11 +13,12 @@ use muster_contract::constraints::DeviceConstraints;
 use muster_contract::decode::Violation;
 use muster_contract::desired::{
     Component, DesiredDeployment, Parameter, Profile, ProfileType, RESTART_ANNOTATION, RemovalPhase,
-    STOPPED_ANNOTATION, Target, check_removal_job,
+    STOPPED_ANNOTATION, Target,
 };
 use muster_contract::limits::COMPONENTS_MAX;
 use muster_contract::metadata::{self, DeploymentLabels};
 use muster_contract::profile::Workload;
+use muster_contract::removal_jobs::check_removal_job;
 use muster_contract::{ComponentName, DeploymentId, Generation, Namespace};
 use serde_json::{Map, Value};
 
@@ -286,12 +287,7 @@ fn component(
 
 /// Reads when a removal job runs.
 fn removal_phase(node: &Node<'_>, found: &mut Findings) -> Option<RemovalPhase> {
-    let text = node.text(found)?;
-    let known = serde_json::from_value(node.value.clone()).ok();
-    if known.is_none() {
-        found.push(&node.path, format!("'{text}' is not known; allowed are: pre-delete, post-delete"));
-    }
-    known
+    RemovalPhase::read(node.value).map_err(|rule| found.push(&node.path, rule)).ok()
 }
 
 /// Checks a component's properties against its profile type.

@@ -17,8 +17,9 @@ use muster_service::error::chain;
 
 use super::activity::{LedgerActivity, Takeovers};
 use super::monitor::ViewMonitor;
-use super::plan::PlanClient;
+use super::plan::{self, PlanClient};
 use super::rollouts::{Decisions, Releases};
+use super::script::Wanted;
 use super::secured::SecuredHub;
 use super::violation::Violation;
 use super::workloads;
@@ -43,9 +44,6 @@ const UNSENT_METRIC: &str = "muster_agent_unsent_reports";
 const FORBIDDEN: [&str; 5] = ["clone", "sequenceFork", "foreignDocument", "foreignView", "ledgerReplaced"];
 /// The incident of a device that lost its database: one for each that was wiped, at most.
 const AMNESIA: &str = "amnesia";
-
-/// The release of each deployment of each device.
-type Wanted = BTreeMap<DeviceKey, BTreeMap<String, u64>>;
 
 /// The checker of a run.
 pub(super) struct Checker {
@@ -126,12 +124,12 @@ impl Checker {
         found
     }
 
-    /// The release of each deployment that each device should run; that of an instance of the plan is 0.
+    /// The release of each deployment that each device should run, those of the plan among them.
     async fn wanted_with_plan(&self) -> Result<Wanted, Vec<Violation>> {
         let mut wanted = self.wanted.clone();
         if let Some(plan) = &self.plan {
-            for (node, instances) in plan.settle().await? {
-                wanted.entry(node).or_default().extend(instances.into_iter().map(|instance| (instance, 0)));
+            for (node, instances) in plan.check().await? {
+                wanted.entry(node).or_default().extend(instances);
             }
         }
         Ok(wanted)
@@ -140,10 +138,10 @@ impl Checker {
     async fn device(
         &self,
         key: DeviceKey,
-        asked: Option<(BTreeMap<String, u64>, SocketAddr)>,
+        target: Option<(BTreeMap<String, u64>, SocketAddr)>,
         line: Option<&DeviceLine>,
     ) -> Vec<Violation> {
-        let Some((wanted, http)) = asked else { return Vec::new() };
+        let Some((wanted, http)) = target else { return Vec::new() };
         let found = match (self.published(&key).await, own(http).await, line) {
             (Err(error), ..) => vec![error],
             (_, Err(error), _) => vec![error],
@@ -340,7 +338,8 @@ fn compare(
 fn releases(published: &DesiredState) -> BTreeMap<String, u64> {
     let release = |deployment: &muster_contract::desired::DesiredDeployment| {
         let value = deployment.parameters.get("release").and_then(|parameter| parameter.value.as_str());
-        value.and_then(|text| text.parse().ok()).unwrap_or_default()
+        let value = value.and_then(|text| text.parse().ok());
+        value.or_else(|| plan::release(deployment)).unwrap_or_default()
     };
     published.deployments.iter().map(|deployment| (deployment.id.to_string(), release(deployment))).collect()
 }

@@ -20,6 +20,9 @@ waves:
   - {name: most, percent: 60%, maxInFlight: 2}
 ";
 
+/// The release of each deployment of each device.
+pub(super) type Wanted = BTreeMap<DeviceKey, BTreeMap<String, u64>>;
+
 /// Where a deployment is meant for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
@@ -144,7 +147,7 @@ impl Script {
     }
 
     /// The release of each deployment of each device; a device without a folder in the repository has none.
-    pub(super) fn wanted(&self) -> BTreeMap<DeviceKey, BTreeMap<String, u64>> {
+    pub(super) fn wanted(&self) -> Wanted {
         let wanted = |(at, key): (usize, &DeviceKey)| {
             let apps: BTreeMap<_, _> = self.apps_of(at).map(|app| (app.id.clone(), app.release)).collect();
             (key.clone(), if self.gone.contains(&at) { BTreeMap::new() } else { apps })

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{ApplicationDescription, DescribedParameter, DescribedProfile, ValueRule};
 use crate::constraints::DeviceConstraints;
 use crate::decode::Violation;
-use crate::desired::{Component, ProfileType, Target};
+use crate::desired::{Component, ProfileType, RemovalPhase, Target};
 use crate::ids::ComponentName;
 use crate::profile::Workload;
 
@@ -241,14 +241,8 @@ impl Reader {
         let properties = self.object(properties, component.at("properties"), &[])?;
         let name = self.required_text(&component, "name")?.parse::<ComponentName>();
         let name = name.map_err(|error| self.push(component.at("name"), format!("{error}"))).ok()?;
-        let runs_at = match component.get("runsAt").map(|value| serde_json::from_value(value.clone())) {
-            None => None,
-            Some(Ok(phase)) => Some(phase),
-            Some(Err(_)) => {
-                self.push(component.at("runsAt"), "is not known; allowed are: pre-delete, post-delete");
-                return None;
-            }
-        };
+        let runs_at = component.get("runsAt").map(RemovalPhase::read).transpose();
+        let runs_at = runs_at.map_err(|rule| self.push(component.at("runsAt"), rule)).ok()?;
         Some(Component { name, properties: properties.map.clone(), runs_at })
     }
 

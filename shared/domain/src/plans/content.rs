@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Violation;
-use muster_contract::desired::{Component, Profile, ProfileType, RESTART_ANNOTATION, STOPPED_ANNOTATION};
+use muster_contract::desired::{
+    Component, Profile, ProfileType, RESTART_ANNOTATION, RemovalPhase, STOPPED_ANNOTATION,
+};
 use muster_contract::plans::{Coordinates, Instance, Placement, PlanApplication, PlanSpec};
 use muster_contract::profile::Workload;
 use muster_contract::{ComponentName, Namespace};
@@ -111,8 +113,8 @@ fn profile(
         let of = coordinates.get(name).ok_or_else(|| ContentError::Missing(name.clone()))?;
         let broken =
             |rule: String| ContentError::Rule { payload: name.clone(), profile: profile.as_str(), rule };
-        let runs_at = of.get(RUNS_AT).map(|value| serde_json::from_value(value.clone())).transpose();
-        let runs_at = runs_at.map_err(|error| broken(format!("{RUNS_AT}: {error}")))?;
+        let runs_at = of.get(RUNS_AT).map(RemovalPhase::read).transpose();
+        let runs_at = runs_at.map_err(|rule| broken(format!("{RUNS_AT}: {rule}")))?;
         let properties = properties(profile, application, of);
         let mut component = Component { name: name.clone(), properties, runs_at };
         let wait = application.after.iter().map(|dependency| dependency.wait).max();
@@ -129,7 +131,8 @@ fn profile(
     let content = Profile { profile_type: profile, components, device_constraints: None };
     if let Some(job) = content.components.iter().find(|component| component.runs_at.is_some()) {
         let (payload, profile) = (job.name.clone(), profile.as_str());
-        let broken = |violation: Violation| ContentError::Rule { payload, profile, rule: violation.to_string() };
+        let broken =
+            |violation: Violation| ContentError::Rule { payload, profile, rule: violation.to_string() };
         content.check_removal_jobs().map_err(broken)?;
     }
     Ok(content)
@@ -220,8 +223,6 @@ const APPLICATION_PREFIX: &str = "muster-plan-";
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::desired::RemovalPhase;
-
     use super::*;
 
     fn spec(profile: Option<&str>) -> PlanSpec {

@@ -1,12 +1,16 @@
 //! Tests of removal jobs: components that run once, around the removal of their deployment.
 
+use muster_contract::desired::ProfileType;
 use muster_contract::desired::RemovalPhase::{self, PostDelete, PreDelete};
 
 use super::*;
 
 /// [`deployment`] of `db` and `ui` with the jobs `drain` and `erase`, before and after its removal.
 fn with_jobs(target: u64) -> DesiredDeployment {
-    jobs_of(deployment("web", target, &["drain", "db", "ui", "erase"]), &[("drain", PreDelete), ("erase", PostDelete)])
+    jobs_of(
+        deployment("web", target, &["drain", "db", "ui", "erase"]),
+        &[("drain", PreDelete), ("erase", PostDelete)],
+    )
 }
 
 fn jobs_of(mut entry: DesiredDeployment, jobs: &[(&str, RemovalPhase)]) -> DesiredDeployment {
@@ -52,7 +56,7 @@ async fn removal_jobs_run_before_and_after_everything_else_is_removed() {
         .await;
     let calls = trial.runtime.calls();
     let order =
-        ["start web/drain", "stop web/drain", "stop web/ui", "stop web/db", "start web/erase", "stop web/erase"];
+        ["run web/drain", "stop web/drain", "stop web/ui", "stop web/db", "run web/erase", "stop web/erase"];
     assert_eq!(calls, order);
     let reason = |at: usize| trial.told.iter().rev().nth(at).unwrap().status.reason.clone();
     assert_eq!(reason(1).as_deref(), Some("component erase runs as a removal job"));
@@ -68,7 +72,7 @@ async fn a_removal_job_that_fails_holds_the_removal_up_and_is_tried_again() {
     trial.until("web@2 failed: drain=failed db=removing ui=removing erase=removing").await;
     assert_eq!(trial.runtime.running(), ["web/db", "web/ui"], "nothing else was touched");
     trial.until(REMOVED).await;
-    let drains = trial.runtime.calls().iter().filter(|call| *call == "start web/drain").count();
+    let drains = trial.runtime.calls().iter().filter(|call| *call == "run web/drain").count();
     assert_eq!(drains, 3);
     assert!(trial.told.last().unwrap().retries.is_empty(), "what is removed is not tried again");
 }
@@ -76,13 +80,14 @@ async fn a_removal_job_that_fails_holds_the_removal_up_and_is_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn the_failure_of_a_removal_job_that_is_not_waited_for_is_reported_once() {
     let mut trial = Trial::new();
-    trial.desire(document(1, vec![jobs_of(deployment("web", 1, &["drain!", "ui"]), &[("drain", PreDelete)])]));
+    trial
+        .desire(document(1, vec![jobs_of(deployment("web", 1, &["drain!", "ui"]), &[("drain", PreDelete)])]));
     trial.until("web@1 installed: drain=installed ui=installed").await;
     trial.runtime.fail("web/drain", 9);
     trial.desire(document(2, vec![]));
     trial.until("web@2 failed: drain=failed ui=removing").await;
     trial.until("web@2 removed: drain=removed ui=removed").await;
-    let drains = trial.runtime.calls().iter().filter(|call| *call == "start web/drain").count();
+    let drains = trial.runtime.calls().iter().filter(|call| *call == "run web/drain").count();
     assert_eq!(drains, 1);
 }
 
@@ -92,9 +97,9 @@ async fn a_job_after_the_removal_waits_until_everything_else_is_gone() {
     trial.runtime.fail_stop("web/db", 1);
     trial.desire(document(2, vec![]));
     trial.until("web@2 failed: drain=removed db=failed ui=removed erase=removing").await;
-    assert!(!trial.runtime.calls().contains(&"start web/erase".to_owned()));
+    assert!(!trial.runtime.calls().contains(&"run web/erase".to_owned()));
     trial.until(REMOVED).await;
-    let drains = trial.runtime.calls().iter().filter(|call| *call == "start web/drain").count();
+    let drains = trial.runtime.calls().iter().filter(|call| *call == "run web/drain").count();
     assert_eq!(drains, 1, "a job that ended well is not repeated");
 }
 
@@ -107,7 +112,38 @@ async fn no_removal_job_runs_for_what_never_started() {
     trial.until("web@1 pending: drain=pending db=pending ui=pending erase=pending").await;
     trial.desire(document(2, vec![]));
     trial.until(REMOVED).await;
-    assert!(!trial.runtime.calls().iter().any(|call| call.starts_with("start")), "{:?}", trial.runtime.calls());
+    assert!(!trial.runtime.calls().iter().any(|call| call.starts_with("run")), "{:?}", trial.runtime.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn removal_jobs_run_for_what_a_killed_agent_has_started_and_not_recorded() {
+    let mut trial = Trial::new();
+    let mut entry = DesiredDeployment { stopped: true, ..with_jobs(1) };
+    entry.digest = entry.content_digest();
+    trial.desire(document(1, vec![entry]));
+    trial.until("web@1 pending: drain=pending db=pending ui=pending erase=pending").await;
+    trial.runtime.add_orphan("web/db");
+    trial.desire(document(2, vec![]));
+    trial.until(REMOVED).await;
+    assert!(trial.runtime.calls().contains(&"run web/drain".to_owned()), "{:?}", trial.runtime.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_the_device_refuses_has_no_removal_job() {
+    let mut trial = installed().await;
+    let mut entry = jobs_of(
+        deployment("web", 2, &["drain", "db", "erase"]),
+        &[("drain", PreDelete), ("erase", PostDelete)],
+    );
+    entry.profile.profile_type = ProfileType::Simulated;
+    entry.digest = entry.content_digest();
+    trial.desire(document(2, vec![entry]));
+    trial.until("web@2 failed: drain=pending db=pending erase=pending").await;
+    trial.runtime.forget_calls();
+    trial.desire(document(3, vec![]));
+    trial.until("web@3 removed: drain=removed db=removed erase=removed").await;
+    assert!(!trial.runtime.calls().iter().any(|call| call.starts_with("run")), "{:?}", trial.runtime.calls());
+    assert!(trial.runtime.running().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,13 +160,12 @@ async fn removal_jobs_run_for_what_ran_before_a_stop_or_a_failed_version() {
     trial.runtime.forget_calls();
     trial.desire(document(4, vec![]));
     trial.until("web@4 removed: drain=removed db=removed ui=removed erase=removed").await;
-    let starts: Vec<_> =
-        trial.runtime.calls().into_iter().filter(|call| call.starts_with("start")).collect();
-    assert_eq!(starts, ["start web/drain", "start web/erase"]);
+    let starts: Vec<_> = trial.runtime.calls().into_iter().filter(|call| !call.starts_with("stop")).collect();
+    assert_eq!(starts, ["run web/drain", "run web/erase"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_killed_during_a_removal_job_goes_on_with_it() {
+async fn an_agent_that_is_killed_during_a_removal_job_starts_none_beside_it() {
     let mut trial = installed().await;
     trial.runtime.slow("web/drain", Duration::from_secs(600));
     trial.desire(document(2, vec![]));
@@ -139,7 +174,7 @@ async fn an_agent_that_is_killed_during_a_removal_job_goes_on_with_it() {
     trial = trial.kill().await;
     trial.until(REMOVED).await;
     let jobs: Vec<_> = trial.runtime.calls().into_iter().filter(|call| call.contains("drain")).collect();
-    assert_eq!(jobs, ["start web/drain", "start web/drain", "stop web/drain"], "the running job is adopted");
+    assert_eq!(jobs, ["run web/drain", "run web/drain", "stop web/drain"], "the running job is adopted");
 }
 
 #[tokio::test(start_paused = true)]

@@ -140,7 +140,7 @@ impl Runtime for ScriptedRuntime {
             let here = label(&unit.name());
             let found = {
                 let mut world = self.world();
-                world.calls.push(format!("start {here}"));
+                world.calls.push(format!("{} {here}", if unit.is_job { "run" } else { "start" }));
                 world.running.insert(here.clone(), unit.digest_prefix())
             };
             match found {

@@ -275,7 +275,10 @@ mod tests {
         let of_job = |containers: &[Container]| start_progress(containers, true, |_| true);
         let (ended, mut other) = (container("drain", "exited"), container("backup", "running"));
         let waits = of_job(&[ended.clone(), other.clone()]);
-        assert!(matches!(&waits, UnitProgress::Waiting(why) if why.contains("'backup' has not ended")), "{waits:?}");
+        assert!(
+            matches!(&waits, UnitProgress::Waiting(why) if why.contains("'backup' has not ended")),
+            "{waits:?}"
+        );
         other = container("backup", "exited");
         let ready = UnitProgress::Ready([ended.id.clone(), other.id.clone()].into());
         assert_eq!(of_job(&[ended.clone(), other.clone()]), ready);
