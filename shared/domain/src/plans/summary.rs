@@ -186,3 +186,23 @@ const fn count(counts: &mut OperationCounts, state: OperationState) {
         OperationState::Pending | OperationState::Preparing => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_that_wait_are_counted_for_each_of_the_six_types() {
+        use OperationState::{Approved, PendingApproval, Rejected, Succeeded};
+        let states = [PendingApproval, PendingApproval, Approved, Rejected, Succeeded];
+        let operations = || OperationType::ALL.into_iter().flat_map(|one| states.map(|state| (one, state)));
+        let counts = counted(operations());
+        let types: Vec<_> = counts.iter().map(|of| of.operation_type).collect();
+        assert_eq!(types, OperationType::ALL);
+        for of in &counts {
+            let numbers = (of.pending_approval, of.approved, of.failed, of.succeeded);
+            assert_eq!(numbers, (2, 1, 1, 1), "{:?}", of.operation_type);
+        }
+        assert_eq!(counted(operations().filter(|(one, _)| *one == OperationType::Relocate)).len(), 1);
+    }
+}
