@@ -139,7 +139,10 @@ impl<'a> FaultExecutor<'a> {
             let recovery = self.recoveries.peek().map_or(end, |Reverse((at, _))| *at);
             let next = due.min(recovery).min(end).min(Instant::now() + WATCH);
             if stop.run_until_cancelled(sleep_until(next)).await.is_none() {
-                // The person who stops the run does not ask for a healed fleet.
+                // The person who stops the run does not ask for a healed fleet. But a process that cannot reach the hub takes long to
+                // end: it tries to send what it has.
+                self.heal_links().await;
+                self.processes.process(Role::Server).thaw();
                 return Ok(self.rollup_outages);
             }
             self.watch()?;
@@ -309,8 +312,12 @@ impl<'a> FaultExecutor<'a> {
     }
 
     async fn recover_all(&mut self) -> Result<(), Error> {
+        self.heal_links().await;
+        self.processes.start_all()
+    }
+
+    async fn heal_links(&mut self) {
         self.links_stop.cancel();
         while self.links.join_next().await.is_some() {}
-        self.processes.start_all()
     }
 }

@@ -138,7 +138,7 @@ async fn a_version_that_the_device_refuses_has_no_removal_job() {
     entry.profile.profile_type = ProfileType::Simulated;
     entry.digest = entry.content_digest();
     trial.desire(document(2, vec![entry]));
-    trial.until("web@2 failed: drain=pending db=pending erase=pending").await;
+    trial.until("web@2 failed: drain=installed db=installed erase=installed").await;
     trial.runtime.forget_calls();
     trial.desire(document(3, vec![]));
     trial.until("web@3 removed: drain=removed db=removed erase=removed").await;
