@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::DeploymentId;
-use muster_contract::rollout::TargetsAnswer;
 use muster_domain::rollout::{Blocked, LiveRollout, Step};
 use muster_service::blocking::block_in_place_if_large;
 use muster_service::clock::Clock;
@@ -28,7 +27,7 @@ use crate::evidence::{Document, Evidence};
 use crate::ledger::{Ledger, LedgerEvent};
 use crate::metrics::Metrics;
 use crate::rollouts::{RolloutKey, TrackedRollout, TrackedRollouts};
-use crate::services::{Requests, Services};
+use crate::services::{Requests, Services, TargetPages};
 
 mod judge;
 
@@ -44,7 +43,7 @@ type Listing = Pin<Box<dyn Future<Output = ListedTargets> + Send>>;
 struct ListedTargets {
     id: DeploymentId,
     began: Instant,
-    answer: Result<TargetsAnswer, PlannerError>,
+    answer: Result<TargetPages, PlannerError>,
 }
 
 /// Work that may fail again and again.

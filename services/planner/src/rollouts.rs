@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use self::stored::RestoredList;
 use crate::evidence::{ChangedByFacts, Document, Evidence};
+use crate::services::TargetPages;
 
 pub(crate) mod stored;
 
@@ -200,14 +201,15 @@ impl TrackedRollouts {
     pub(crate) fn insert(
         &mut self,
         id: &DeploymentId,
-        answer: TargetsAnswer,
+        (first, others): TargetPages,
         evidence: &Evidence,
         began: Instant,
         now: Instant,
     ) {
-        let TargetsAnswer { revision, rollouts: policies, targets, decisions, waits_for, .. } = answer;
+        let TargetsAnswer { revision, rollouts: policies, targets, decisions, waits_for, .. } = first;
         let mut groups: BTreeMap<_, Vec<LiveTarget>> = BTreeMap::new();
-        for target in targets {
+        // A page is freed before the next one is read.
+        for target in std::iter::once(targets).chain(others).flatten() {
             // A removal is no rollout: no report confirms that a device runs nothing.
             if let Some(wanted) = target.wanted {
                 let key = (target.rollout.clone(), wanted);
