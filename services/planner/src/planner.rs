@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::DeploymentId;
+use muster_contract::rollout::TargetsAnswer;
 use muster_domain::rollout::{Blocked, LiveRollout, Step};
 use muster_service::blocking::block_in_place_if_large;
 use muster_service::clock::Clock;
@@ -27,7 +28,7 @@ use crate::evidence::{Document, Evidence};
 use crate::ledger::{Ledger, LedgerEvent};
 use crate::metrics::Metrics;
 use crate::rollouts::{RolloutKey, TrackedRollout, TrackedRollouts};
-use crate::services::{Requests, Services, TargetPages};
+use crate::services::{Requests, Services};
 
 mod judge;
 
@@ -43,7 +44,7 @@ type Listing = Pin<Box<dyn Future<Output = ListedTargets> + Send>>;
 struct ListedTargets {
     id: DeploymentId,
     began: Instant,
-    answer: Result<TargetPages, PlannerError>,
+    answer: Result<TargetsAnswer, PlannerError>,
 }
 
 /// Work that may fail again and again.

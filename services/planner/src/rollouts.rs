@@ -15,7 +15,6 @@ use tokio::time::Instant;
 
 use self::stored::RestoredList;
 use crate::evidence::{ChangedByFacts, Document, Evidence};
-use crate::services::TargetPages;
 
 pub(crate) mod stored;
 
@@ -201,15 +200,14 @@ impl TrackedRollouts {
     pub(crate) fn insert(
         &mut self,
         id: &DeploymentId,
-        (first, others): TargetPages,
+        answer: TargetsAnswer,
         evidence: &Evidence,
         began: Instant,
         now: Instant,
     ) {
-        let TargetsAnswer { revision, rollouts: policies, targets, decisions, waits_for, .. } = first;
+        let TargetsAnswer { revision, rollouts: policies, targets, decisions, waits_for, .. } = answer;
         let mut groups: BTreeMap<_, Vec<LiveTarget>> = BTreeMap::new();
-        // A page is freed before the next one is read.
-        for target in std::iter::once(targets).chain(others).flatten() {
+        for target in targets {
             // A removal is no rollout: no report confirms that a device runs nothing.
             if let Some(wanted) = target.wanted {
                 let key = (target.rollout.clone(), wanted);

@@ -42,9 +42,6 @@ impl Requests for Bus {
     }
 }
 
-/// The targets of a deployment: the first page, with the decisions, and the targets of the others.
-pub type TargetPages = (TargetsAnswer, Vec<Vec<RolloutTarget>>);
-
 /// The services of the hub.
 #[derive(Debug, Clone)]
 pub struct Services<R>(R);
@@ -88,26 +85,23 @@ impl<R: Requests> Services<R> {
         self.ask(format!("{PUBLISHER_PREFIX}.targets"), &query).await
     }
 
-    /// All targets of a deployment. They stay in pages: one list of 100,000 targets is an allocation of 20 MB, which leaves a hole in
-    /// the heap when it is freed.
+    /// All targets of a deployment.
     ///
     /// # Errors
     /// The publisher does not answer, knows no good commit, or reads another one meanwhile.
-    pub async fn targets(&self, id: &DeploymentId) -> Result<TargetPages, PlannerError> {
+    pub async fn targets(&self, id: &DeploymentId) -> Result<TargetsAnswer, PlannerError> {
         let subject = format!("{PUBLISHER_PREFIX}.targets");
         let mut query =
             TargetsQuery { deployment: id.clone(), limit: Some(PAGE_MAX), after: None, revision: None };
         let mut whole: TargetsAnswer = self.ask(subject.clone(), &query).await?;
         share_sites(&mut whole.targets);
-        let mut others = Vec::new();
         for _ in 0..PAGES_MAX {
             query.after = whole.next.take();
             if query.after.is_none() {
-                return Ok((whole, others));
+                return Ok(whole);
             }
             let mut page: TargetsAnswer = self.ask(subject.clone(), &query).await?;
             share_sites(&mut page.targets);
-            others.push(std::mem::take(&mut page.targets));
             if !whole.append(page) {
                 return Err(PlannerError::CommitChanged);
             }

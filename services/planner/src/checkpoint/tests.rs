@@ -132,7 +132,7 @@ struct State {
 impl State {
     fn listed() -> Self {
         let (mut state, now) = (Self::default(), Instant::now());
-        state.rollouts.insert(&deployment(), (targets(), Vec::new()), &state.evidence, now, now);
+        state.rollouts.insert(&deployment(), targets(), &state.evidence, now, now);
         state
     }
 
@@ -298,7 +298,7 @@ fn a_restored_list_is_judged_only_if_it_was_copied_a_short_time_ago() {
         assert_eq!(restored.answered(too_late), (false, false), "{too_late:?}");
         assert_eq!(restored.answered(too_late), (false, false), "also with the next answer");
         let now = Instant::now();
-        restored.rollouts.insert(&deployment(), (targets(), Vec::new()), &restored.evidence, now, now);
+        restored.rollouts.insert(&deployment(), targets(), &restored.evidence, now, now);
         assert_eq!(restored.answered(too_late), (true, true), "it is listed again");
     }
     let (mut restored, _) = State::restored(&checkpoints);

@@ -98,7 +98,7 @@ fn targets(id: &str) -> ListedTargets {
         "targets": [{ "site": "s1", "device": "d1", "rollout": "rollout.yaml", "wanted": new, "published": old,
             "targetGeneration": 1 }],
     });
-    let answer = Ok((serde_json::from_value(answer).unwrap(), Vec::new()));
+    let answer = Ok(serde_json::from_value(answer).unwrap());
     ListedTargets { id: id.parse().unwrap(), began: Instant::now(), answer }
 }
 
