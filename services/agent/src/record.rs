@@ -104,8 +104,9 @@ impl DeploymentRecord {
     /// Whether a component was started since the deployment came to the device.
     pub fn has_started(&self) -> bool {
         // Only the components tell of records that an agent without removal jobs wrote.
-        let has_begun = [State::Installing, State::Installed];
-        self.started || self.components.iter().any(|component| has_begun.contains(&component.state))
+        let has_begun =
+            |component: &ComponentStatus| matches!(component.state, State::Installing | State::Installed);
+        self.started || self.components.iter().any(has_begun)
     }
 
     /// Begins the removal.

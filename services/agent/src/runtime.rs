@@ -106,7 +106,7 @@ pub struct Unit {
     pub digest: Digest,
     /// The component's parsed properties.
     pub workload: Workload,
-    /// Whether it ends by itself, and is ready only then. A process says so itself.
+    /// Whether it is a removal job, which is ready once it has ended well. A process also declares that by its readiness.
     pub is_job: bool,
     /// Environment variables from the deployment's parameters; they override those of the workload.
     pub environment: BTreeMap<String, String>,

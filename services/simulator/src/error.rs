@@ -31,7 +31,7 @@ pub enum Error {
         holder: String,
     },
     /// The planner does not accept a request about the plan of a run.
-    #[error("the planner does not accept a request that it must accept: {words}")]
+    #[error("the planner does not accept a request that it must accept: {words}; its log says more")]
     Plan {
         /// Its answer, or why there is none.
         words: String,

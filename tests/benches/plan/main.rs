@@ -248,7 +248,7 @@ async fn decisions(args: &Args, hub: &Hub, planner: Running, numbers: &mut Numbe
     let (begun, mut other) = (Instant::now(), 0);
     // The first wave began in the first round, and the last waits for an approval.
     while times.len() < args.rollouts * (WAVES - 1) && begun.elapsed() < PATIENCE {
-        // Taken before the begins: so the begin that has caused one of these is among them.
+        // Releases are read before begins, so that the begin of each release is read too.
         let dues = hub.take_due();
         for (id, _, at) in hub.take_begins() {
             times.extend(confirmed.remove(&id).map(|since| at.saturating_duration_since(since)));

@@ -128,7 +128,7 @@ impl Checker {
     async fn wanted_with_plan(&self) -> Result<Wanted, Vec<Violation>> {
         let mut wanted = self.wanted.clone();
         if let Some(plan) = &self.plan {
-            for (node, instances) in plan.check().await? {
+            for (node, instances) in plan.approve_and_check().await? {
                 wanted.entry(node).or_default().extend(instances);
             }
         }

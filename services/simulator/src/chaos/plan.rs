@@ -1,6 +1,6 @@
-//! A plan during a run. Its nodes are devices that pretend and that no rollout governs. While everything breaks, a person deploys,
-//! approves, rejects, moves and stops at random. In the end the last deployment must complete, and what the planner says of its
-//! instances must be what devices run: no instance twice, none lost, none that nobody asked for, and no node with more than it holds.
+//! Exercises and checks a plan during a chaos run. Its nodes are simulated devices that no rollout governs. While the fault schedule
+//! runs, a person deploys, approves, rejects, relocates and stops at random. At the end the last deployment must complete, and devices
+//! must run exactly the instances that the planner lists, each on one node, within the node's resources. It injects no fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -44,9 +44,11 @@ const INSISTS_MAX: usize = 20;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Time between two steps of the person, in milliseconds.
 const STEP_EVERY_MS: std::ops::Range<u64> = 100..1_500;
-/// A rejection is rare, and so is a deployment that cannot start.
+/// One operation in so many is rejected.
 const REJECTED_ONE_IN: usize = 12;
+/// One deployment in so many cannot start: each of its first starts fails, more than a run makes.
 const BROKEN_ONE_IN: usize = 5;
+const FAILED_STARTS: u64 = 1_000_000;
 
 /// The instances of each node.
 type Placed = BTreeMap<DeviceKey, BTreeSet<String>>;
@@ -56,7 +58,7 @@ type Placed = BTreeMap<DeviceKey, BTreeSet<String>>;
 enum Unanswered {
     /// The planner refuses it.
     Refused(String),
-    /// Nobody answers, or with something else.
+    /// There is no answer, or one that cannot be read.
     Silent(String),
 }
 
@@ -164,7 +166,7 @@ impl PlanClient {
     ///
     /// # Errors
     /// The differences from what must be.
-    pub(super) async fn check(&self) -> Result<Wanted, Vec<Violation>> {
+    pub(super) async fn approve_and_check(&self) -> Result<Wanted, Vec<Violation>> {
         let placed = self.placed().await;
         let placed =
             placed.map_err(|unanswered| vec![format!("plan {NAME}: {}", unanswered.into_words())])??;
@@ -212,7 +214,7 @@ impl PlanClient {
                 1..4 => continue,
                 _ => ("approve", "operation-approve"),
             };
-            self.count(counts, kind, verb, request).await;
+            self.request_change(counts, kind, verb, request).await;
         }
         Ok(())
     }
@@ -241,7 +243,7 @@ impl PlanClient {
         let is_broken = rng.usize(0..BROKEN_ONE_IN) == 0;
         let request = json!({ "plan": NAME, "id": format!("r{step}"), "instances": rng.usize(0..=self.nodes.len()),
             "coordinates": coordinates(step, is_broken), "skipUnchanged": rng.bool() });
-        self.count(counts, "deploy", "plan-deploy", request).await;
+        self.request_change(counts, "deploy", "plan-deploy", request).await;
         Ok(())
     }
 
@@ -249,7 +251,7 @@ impl PlanClient {
         let InstancesAnswer { instances, .. } = self.ask("instance-list", &json!({ "plan": [NAME] })).await?;
         let Some(picked) = rng.choice(&instances) else { return Ok(()) };
         let request = json!({ "plan": NAME, "instance": picked.instance.name, "type": "RELOCATE" });
-        self.count(counts, "relocate", "operation-request", request).await;
+        self.request_change(counts, "relocate", "operation-request", request).await;
         Ok(())
     }
 
@@ -259,7 +261,7 @@ impl PlanClient {
         let open: Vec<_> = plan.revisions.iter().filter(|revision| !revision.state.is_final()).collect();
         for revision in &open {
             let request = json!({ "plan": NAME, "id": revision.id, "verb": "stop" });
-            self.count(counts, "stop", "plan-revision", request).await;
+            self.request_change(counts, "stop", "plan-revision", request).await;
         }
         Ok(())
     }
@@ -277,8 +279,8 @@ impl PlanClient {
         Err(words)
     }
 
-    /// Requests a change, and counts it as of a kind if the planner accepts it.
-    async fn count(&self, counts: &FaultCounts, kind: &str, verb: &str, request: Value) {
+    /// Requests a change, and counts it under its kind if the planner accepts it.
+    async fn request_change(&self, counts: &FaultCounts, kind: &str, verb: &str, request: Value) {
         match self.ask::<Value>(verb, &identified(request)).await {
             Ok(_) => counts.add(kind),
             Err(Unanswered::Refused(words)) => {
@@ -289,7 +291,7 @@ impl PlanClient {
         }
     }
 
-    /// Asks until there is an answer, so many times at most.
+    /// Sends a request until it is answered, [`SENT_MAX`] times at most.
     async fn ask<A: DeserializeOwned>(&self, verb: &str, request: &Value) -> Result<A, Unanswered> {
         for _ in 1..SENT_MAX {
             match self.ask_once(verb, request).await {
@@ -326,7 +328,7 @@ pub(super) fn release(entry: &DesiredDeployment) -> Option<u64> {
 
 /// The coordinates of a release, which a device may be unable to start.
 fn coordinates(release: u64, is_broken: bool) -> Value {
-    let fails = if is_broken { 1_000_000 } else { 0 };
+    let fails = if is_broken { FAILED_STARTS } else { 0 };
     json!({ NAME: { "startDelay": "200ms", "stopDelay": "100ms", "failStarts": fails, "release": release.to_string() } })
 }
 

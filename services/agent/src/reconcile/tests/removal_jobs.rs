@@ -37,6 +37,21 @@ async fn installed() -> Trial {
     trial
 }
 
+/// A trial in which `web` was desired as stopped from the beginning, so that nothing of it has started.
+async fn stopped_from_the_first_target_on() -> Trial {
+    let mut trial = Trial::new();
+    let mut entry = DesiredDeployment { stopped: true, ..with_jobs(1) };
+    entry.digest = entry.content_digest();
+    trial.desire(document(1, vec![entry]));
+    trial.until("web@1 pending: drain=pending db=pending ui=pending erase=pending").await;
+    trial
+}
+
+/// The number of runs of the job `drain`.
+fn drains(trial: &Trial) -> usize {
+    trial.runtime.calls().iter().filter(|call| *call == "run web/drain").count()
+}
+
 const REMOVED: &str = "web@2 removed: drain=removed db=removed ui=removed erase=removed";
 
 #[tokio::test(start_paused = true)]
@@ -72,8 +87,7 @@ async fn a_removal_job_that_fails_holds_the_removal_up_and_is_tried_again() {
     trial.until("web@2 failed: drain=failed db=removing ui=removing erase=removing").await;
     assert_eq!(trial.runtime.running(), ["web/db", "web/ui"], "nothing else was touched");
     trial.until(REMOVED).await;
-    let drains = trial.runtime.calls().iter().filter(|call| *call == "run web/drain").count();
-    assert_eq!(drains, 3);
+    assert_eq!(drains(&trial), 3);
     assert!(trial.told.last().unwrap().retries.is_empty(), "what is removed is not tried again");
 }
 
@@ -87,8 +101,7 @@ async fn the_failure_of_a_removal_job_that_is_not_waited_for_is_reported_once() 
     trial.desire(document(2, vec![]));
     trial.until("web@2 failed: drain=failed ui=removing").await;
     trial.until("web@2 removed: drain=removed ui=removed").await;
-    let drains = trial.runtime.calls().iter().filter(|call| *call == "run web/drain").count();
-    assert_eq!(drains, 1);
+    assert_eq!(drains(&trial), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,17 +112,12 @@ async fn a_job_after_the_removal_waits_until_everything_else_is_gone() {
     trial.until("web@2 failed: drain=removed db=failed ui=removed erase=removing").await;
     assert!(!trial.runtime.calls().contains(&"run web/erase".to_owned()));
     trial.until(REMOVED).await;
-    let drains = trial.runtime.calls().iter().filter(|call| *call == "run web/drain").count();
-    assert_eq!(drains, 1, "a job that ended well is not repeated");
+    assert_eq!(drains(&trial), 1, "a job that ended well is not repeated");
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_removal_job_runs_for_what_never_started() {
-    let mut trial = Trial::new();
-    let mut entry = DesiredDeployment { stopped: true, ..with_jobs(1) };
-    entry.digest = entry.content_digest();
-    trial.desire(document(1, vec![entry]));
-    trial.until("web@1 pending: drain=pending db=pending ui=pending erase=pending").await;
+    let mut trial = stopped_from_the_first_target_on().await;
     trial.desire(document(2, vec![]));
     trial.until(REMOVED).await;
     assert!(!trial.runtime.calls().iter().any(|call| call.starts_with("run")), "{:?}", trial.runtime.calls());
@@ -117,11 +125,7 @@ async fn no_removal_job_runs_for_what_never_started() {
 
 #[tokio::test(start_paused = true)]
 async fn removal_jobs_run_for_what_a_killed_agent_has_started_and_not_recorded() {
-    let mut trial = Trial::new();
-    let mut entry = DesiredDeployment { stopped: true, ..with_jobs(1) };
-    entry.digest = entry.content_digest();
-    trial.desire(document(1, vec![entry]));
-    trial.until("web@1 pending: drain=pending db=pending ui=pending erase=pending").await;
+    let mut trial = stopped_from_the_first_target_on().await;
     trial.runtime.add_orphan("web/db");
     trial.desire(document(2, vec![]));
     trial.until(REMOVED).await;
