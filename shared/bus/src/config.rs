@@ -15,6 +15,9 @@ pub const SERVICE_CLIENT_CAPACITY: usize = 2048;
 /// Commands a device may have queued. Commands queued while the link is down are sent when it is up again, so a device
 /// keeps this small: its outbox is the queue.
 pub const DEVICE_CLIENT_CAPACITY: usize = 64;
+/// Longest reconnect delay of a service. Services are few, so they need not spread as far as devices; and while one waits, views
+/// age, rollouts stand still, and a standby is none.
+pub const SERVICE_RECONNECT_MAX: Duration = Duration::from_secs(5);
 /// Time between two pings of a quiet link.
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// Pings without an answer after which the link counts as lost: a half-open link is found within as many
@@ -81,7 +84,7 @@ impl BusConfig {
             tls_ca: None,
             name: name.into(),
             inbox_prefix: None,
-            reconnect_max: RECONNECT_MAX,
+            reconnect_max: SERVICE_RECONNECT_MAX,
             client_capacity: SERVICE_CLIENT_CAPACITY,
             message_bytes_max: SERVER_PAYLOAD_MIN,
             ping_interval: PING_INTERVAL,
@@ -92,10 +95,12 @@ impl BusConfig {
         }
     }
 
-    /// A device's configuration: its own inbox prefix, a small queue, and messages of the size that its token allows.
+    /// A device's configuration: its own inbox prefix, a small queue, long reconnect delays, and messages of the size that its token
+    /// allows.
     pub fn device(url: impl Into<String>, key: &DeviceKey) -> Self {
         Self {
             inbox_prefix: Some(format!("_INBOX_{}_{}", key.site, key.device)),
+            reconnect_max: RECONNECT_MAX,
             client_capacity: DEVICE_CLIENT_CAPACITY,
             message_bytes_max: DEVICE_MESSAGE_BYTES_MAX,
             ..Self::service(url, format!("muster-agent {key}"))
@@ -128,6 +133,9 @@ const _: () = {
     // Each server takes what a device may send.
     assert!(DEVICE_MESSAGE_BYTES_MAX <= SERVER_PAYLOAD_MIN);
     assert!(DEVICE_CLIENT_CAPACITY < SERVICE_CLIENT_CAPACITY);
+    // A service must be back before its silence counts as that of a half-open link.
+    assert!(SERVICE_RECONNECT_MAX.as_secs() < PING_INTERVAL.as_secs());
+    assert!(SERVICE_RECONNECT_MAX.as_secs() < RECONNECT_MAX.as_secs());
     // A half-open link must be found before the device counts as silent.
     assert!(PINGS_UNTIL_LOST as u64 * PING_INTERVAL.as_secs() < muster_contract::limits::LEASE.as_secs());
 };

@@ -201,7 +201,7 @@ async fn open(
     let stop = delay.gone.clone();
     let lost = |error| FailedAttempt { refused: false, cause: chain(&error) };
     let replies = Replies::open(&client, stop.clone()).await.map_err(lost)?;
-    let (link, refusal) = watch_link(&client, heard, &stop);
+    let (link, refusal) = watch_link(&client, &config.name, heard, &stop);
     if let Some(path) = config.creds.clone() {
         let (client, check_interval, clock) =
             (client.clone(), config.creds_check_interval, Arc::new(SystemClock));
@@ -234,12 +234,13 @@ async fn open(
 
 fn watch_link(
     client: &Client,
+    name: &str,
     events: mpsc::Receiver<Event>,
     stop: &CancellationToken,
 ) -> (watch::Receiver<Link>, watch::Receiver<Option<String>>) {
     let (sender, link) = watch::channel(Link::now(client));
     let (refused, refusal) = watch::channel(None);
-    tokio::spawn(link::follow(client.clone(), events, sender, refused, stop.clone()));
+    tokio::spawn(link::follow(client.clone(), name.to_owned(), events, sender, refused, stop.clone()));
     (link, refusal)
 }
 
@@ -356,6 +357,19 @@ impl ConnectDelay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::SERVICE_RECONNECT_MAX;
+
+    #[test]
+    fn a_service_tries_again_within_seconds_however_long_the_hub_was_away() {
+        let delay = ConnectDelay::new(BusConfig::service("nats://hub", "test").reconnect_max);
+        delay.connected();
+        let longest = (1..1_000).map(|attempt| delay.before(attempt)).max().unwrap();
+        assert!(longest <= SERVICE_RECONNECT_MAX, "{longest:?}");
+        assert!(
+            longest > SERVICE_RECONNECT_MAX / 2,
+            "several services do not come back at once: {longest:?}"
+        );
+    }
 
     #[test]
     fn delays_grow_until_a_connection_resets_them() {

@@ -98,9 +98,11 @@ impl Silence {
     }
 }
 
-/// Updates the watched value from the library's events until `stop`, and logs them.
+/// Updates the watched value from the library's events until `stop`, and logs them with the connection's `name`: a process may
+/// have several.
 pub(crate) async fn follow(
     client: Client,
+    name: String,
     mut events: mpsc::Receiver<Event>,
     link: watch::Sender<Link>,
     refused: watch::Sender<Option<String>>,
@@ -112,8 +114,9 @@ pub(crate) async fn follow(
             () = stop.cancelled() => return,
             _ = check.tick() => Link::now(&client),
             event = events.recv() => match event {
-                // The connection has ended for good; its last handle cancels `stop`.
+                // The library's task is gone, which only a panic there does; the last handle of the bus cancels `stop`.
                 None => {
+                    tracing::error!(nats.client = name, "connection to NATS ended for good: this is a defect; restart the process");
                     link.send_replace(Link::Down);
                     return stop.cancelled().await;
                 }
@@ -123,32 +126,40 @@ pub(crate) async fn follow(
                     if let Event::ServerError(error) = &event {
                         refused.send_replace(Some(error.to_string()));
                     }
-                    log_event(&event);
+                    log_event(&name, &event);
                     continue;
                 }
             },
         };
         let changed = link.send_if_modified(|before| std::mem::replace(before, now) != now);
         if changed {
-            log_change(now);
+            log_change(&name, now);
         }
     }
 }
 
-fn log_change(now: Link) {
+fn log_change(name: &str, now: Link) {
     match now {
-        Link::Up { since_count } => tracing::info!(nats.connects = since_count, "connected to NATS"),
-        Link::Down => tracing::warn!("connection to NATS lost; reconnecting"),
+        Link::Up { since_count } => {
+            tracing::info!(nats.client = name, nats.connects = since_count, "connected to NATS");
+        }
+        Link::Down => tracing::warn!(nats.client = name, "connection to NATS lost; reconnecting"),
     }
 }
 
-fn log_event(event: &Event) {
+fn log_event(name: &str, event: &Event) {
     match event {
-        Event::ClientError(error) => tracing::warn!(%error, "cannot reach NATS; trying again"),
+        Event::ClientError(error) => {
+            tracing::warn!(nats.client = name, %error, "cannot reach NATS; trying again");
+        }
         // The server reports a missing permission only here: the publish or read itself gets no answer.
-        Event::ServerError(error) => tracing::warn!(%error, "NATS refused an operation"),
-        Event::SlowConsumer(_) => tracing::warn!("dropped messages: a subscription was read too slowly"),
-        Event::LameDuckMode => tracing::info!("the NATS server announced that it stops"),
+        Event::ServerError(error) => {
+            tracing::warn!(nats.client = name, %error, "NATS refused an operation");
+        }
+        Event::SlowConsumer(_) => {
+            tracing::warn!(nats.client = name, "dropped messages: a subscription was read too slowly");
+        }
+        Event::LameDuckMode => tracing::info!(nats.client = name, "the NATS server announced that it stops"),
         _ => {}
     }
 }
