@@ -27,7 +27,7 @@ use crate::error::PlannerError;
 use crate::evidence::{Document, Evidence};
 use crate::ledger::{Ledger, LedgerEvent};
 use crate::metrics::Metrics;
-use crate::rollouts::{RolloutKey, TrackedRollout, TrackedRollouts};
+use crate::rollouts::{Listing, RolloutKey, TrackedRollout, TrackedRollouts};
 use crate::services::{Requests, Services};
 
 mod judge;
@@ -37,14 +37,13 @@ const EVENTS_AT_ONCE_MAX: usize = 16;
 /// The part of the planner's health that shows whether it decides.
 const HEALTH_PART: &str = "decisions";
 
-/// A running request for the targets of a deployment.
-type Listing = Pin<Box<dyn Future<Output = ListedTargets> + Send>>;
+/// A page of targets.
+type Page = Result<TargetsAnswer, PlannerError>;
 
-/// The targets of a deployment, with the time of the first request for them.
-struct ListedTargets {
-    id: DeploymentId,
-    began: Instant,
-    answer: Result<TargetsAnswer, PlannerError>,
+/// A list of targets, and the running request for its next page.
+struct RunningListing {
+    listing: Listing,
+    page: Pin<Box<dyn Future<Output = Page> + Send>>,
 }
 
 /// Work that may fail again and again.
@@ -74,7 +73,7 @@ pub struct Planner<R, L> {
     checks: Checks<R>,
     /// Deployments whose targets must be listed, and the running request.
     to_list: VecDeque<DeploymentId>,
-    listing: Option<(DeploymentId, Listing)>,
+    listing: Option<RunningListing>,
     /// Documents that LEDGER delivered while targets were listed.
     documents: Vec<Document>,
     /// Time between two questions to the publisher, and time of the next one.
@@ -158,7 +157,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
                 biased;
                 () = stop.cancelled() => return,
                 event = self.ledger.next() => self.follow(event),
-                listed = listed(&mut self.listing) => self.insert(listed),
+                page = next_page(&mut self.listing) => self.add_page(page),
                 () = sleep_until(wakes_at) => {}
             }
             if let Some(checkpointer) = &mut self.checkpointer {
@@ -218,8 +217,8 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             // The running list would lack documents of the new LEDGER.
             self.documents.clear();
             self.is_complete = false;
-            if let Some((id, _)) = self.listing.take() {
-                self.to_list.push_front(id);
+            if let Some(RunningListing { listing, .. }) = self.listing.take() {
+                self.to_list.push_front(listing.id);
             }
         }
         let touched = self.evidence.apply(event);
@@ -274,7 +273,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         for id in &ids {
             match self.services.head(id).await {
                 Ok(head) => {
-                    let is_listed = self.listing.as_ref().is_some_and(|(of, _)| of == id);
+                    let is_listed = self.listing.as_ref().is_some_and(|running| running.listing.id == *id);
                     let now = Instant::now();
                     let is_known = self.rollouts.set_head(id, &head, now, self.evidence.ledger_time(now));
                     if !is_known && !is_listed && !self.to_list.contains(id) {
@@ -302,32 +301,44 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             return;
         }
         if let Some(id) = self.to_list.pop_front() {
-            let (services, began, of) = (self.services.clone(), Instant::now(), id.clone());
-            let listing = async move {
-                let answer = services.targets(&id).await;
-                ListedTargets { id, began, answer }
-            };
-            self.listing = Some((of, Box::pin(listing)));
+            self.request_page(Listing::new(id, Instant::now()));
         }
     }
 
-    /// Inserts the listed targets of a deployment.
-    fn insert(&mut self, listed: ListedTargets) {
-        let ListedTargets { id, began, answer } = listed;
-        let inserted = answer.map(|answer| {
-            self.rollouts.insert(&id, answer, &self.evidence, began, Instant::now());
+    /// Requests the next page of a list.
+    fn request_page(&mut self, listing: Listing) {
+        let (services, id, after) =
+            (self.services.clone(), listing.id.clone(), listing.after().map(str::to_owned));
+        let page = Box::pin(async move { services.targets(&id, after).await });
+        self.listing = Some(RunningListing { listing, page });
+    }
+
+    /// Adds a page to the running list, and inserts the list after its last page.
+    fn add_page(&mut self, page: Page) {
+        let Some(RunningListing { mut listing, .. }) = self.listing.take() else { return };
+        let added = page.and_then(|page| listing.add(page, &mut self.rollouts, &self.evidence));
+        if added.is_ok() && listing.after().is_some() {
+            self.request_page(listing);
+        } else {
+            self.insert(listing, added);
+        }
+    }
+
+    /// Inserts the targets of a deployment, if all pages were added.
+    fn insert(&mut self, listing: Listing, added: Result<(), PlannerError>) {
+        let id = listing.id.clone();
+        if added.is_ok() {
+            self.rollouts.insert(listing, Instant::now());
             // A page may be older than a document that LEDGER has.
             for document in std::mem::take(&mut self.documents) {
                 self.rollouts.apply_document(&document);
             }
-        });
-        self.documents.clear();
-        if inserted.is_ok() {
             self.rollouts.observe_deployment(&id, &self.evidence);
         } else {
+            self.documents.clear();
             self.is_complete = false;
         }
-        self.report(Work::Listing(id), inserted);
+        self.report(Work::Listing(id), added);
     }
 
     /// Counts and logs the error of some work, once until it changes or the work succeeds.
@@ -346,13 +357,9 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
 }
 
 /// The answer to the running request; pending forever if none is running.
-async fn listed(listing: &mut Option<(DeploymentId, Listing)>) -> ListedTargets {
+async fn next_page(listing: &mut Option<RunningListing>) -> Page {
     match listing {
-        Some((_, future)) => {
-            let listed = future.await;
-            *listing = None;
-            listed
-        }
+        Some(running) => running.page.as_mut().await,
         None => std::future::pending().await,
     }
 }

@@ -13,9 +13,11 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, TargetDevice};
 use tokio::time::Instant;
 
+pub(crate) use self::listing::Listing;
 use self::stored::RestoredList;
 use crate::evidence::{ChangedByFacts, Document, Evidence};
 
+mod listing;
 pub(crate) mod stored;
 
 /// Time after which the targets of a deployment are listed again: a request may have replaced a deployment on a device, or the
@@ -195,27 +197,13 @@ impl TrackedRollouts {
         }
     }
 
-    /// Replaces the rollouts of a deployment by those of its listed targets; listing began and ended at these times. Observe the
-    /// deployment afterwards.
-    pub(crate) fn insert(
-        &mut self,
-        id: &DeploymentId,
-        answer: TargetsAnswer,
-        evidence: &Evidence,
-        began: Instant,
-        now: Instant,
-    ) {
-        let TargetsAnswer { revision, rollouts: policies, targets, decisions, waits_for, .. } = answer;
-        let mut groups: BTreeMap<_, Vec<LiveTarget>> = BTreeMap::new();
-        for target in targets {
-            // A removal is no rollout: no report confirms that a device runs nothing.
-            if let Some(wanted) = target.wanted {
-                let key = (target.rollout.clone(), wanted);
-                let target = self.target(target, evidence);
-                groups.entry(key).or_default().push(target);
-            }
-        }
-        let mut before = self.deployments.remove(id).map(|tracked| tracked.rollouts).unwrap_or_default();
+    /// Replaces the rollouts of a deployment by those of its targets, whose list is complete now. Observe the deployment afterwards.
+    pub(crate) fn insert(&mut self, listing: Listing, now: Instant) {
+        let Listing { id, began, answer, groups, .. } = listing;
+        let Some(TargetsAnswer { revision, rollouts: policies, decisions, waits_for, .. }) = answer else {
+            return;
+        };
+        let mut before = self.deployments.remove(&id).map(|tracked| tracked.rollouts).unwrap_or_default();
         let mut rollouts = Vec::new();
         for ((file, digest), targets) in groups {
             let Some(policy) = policies.get(&file).cloned() else { continue };
@@ -234,7 +222,7 @@ impl TrackedRollouts {
         }
         let listed = (now, now.duration_since(began));
         let tracked = TrackedDeployment { revision, rollouts, listed, is_outdated: false, restored: None };
-        self.deployments.insert(id.clone(), tracked);
+        self.deployments.insert(id, tracked);
     }
 
     /// A target with its device, which the rollouts of the device share.

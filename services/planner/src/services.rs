@@ -11,10 +11,10 @@ use muster_contract::query::{
     RemoveRequest,
 };
 use muster_contract::rollout::{
-    DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, RolloutTarget, TargetsAnswer, TargetsQuery,
+    DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, TargetsAnswer, TargetsQuery,
 };
 use muster_contract::subjects::PUBLISHER_PREFIX;
-use muster_contract::{DeploymentId, DeviceKey, SiteId};
+use muster_contract::{DeploymentId, DeviceKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,7 +23,7 @@ use crate::error::PlannerError;
 /// Timeout of a request: a release to 1,000 devices takes a second on a slow link.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Most pages of one list.
-const PAGES_MAX: usize = 1000;
+pub(crate) const PAGES_MAX: usize = 1000;
 
 /// Carries requests to services; a trait so that tests can lose, delay and answer them.
 pub trait Requests: Clone + Send + Sync + 'static {
@@ -82,31 +82,20 @@ impl<R: Requests> Services<R> {
     /// The publisher does not answer, or knows no good commit.
     pub async fn head(&self, id: &DeploymentId) -> Result<TargetsAnswer, PlannerError> {
         let query = TargetsQuery { deployment: id.clone(), limit: Some(1), after: None, revision: None };
-        self.ask(format!("{PUBLISHER_PREFIX}.targets"), &query).await
+        self.ask(targets_subject(), &query).await
     }
 
-    /// All targets of a deployment.
+    /// The page of a deployment's targets that follows a device; the first one without a device.
     ///
     /// # Errors
-    /// The publisher does not answer, knows no good commit, or reads another one meanwhile.
-    pub async fn targets(&self, id: &DeploymentId) -> Result<TargetsAnswer, PlannerError> {
-        let subject = format!("{PUBLISHER_PREFIX}.targets");
-        let mut query =
-            TargetsQuery { deployment: id.clone(), limit: Some(PAGE_MAX), after: None, revision: None };
-        let mut whole: TargetsAnswer = self.ask(subject.clone(), &query).await?;
-        share_sites(&mut whole.targets);
-        for _ in 0..PAGES_MAX {
-            query.after = whole.next.take();
-            if query.after.is_none() {
-                return Ok(whole);
-            }
-            let mut page: TargetsAnswer = self.ask(subject.clone(), &query).await?;
-            share_sites(&mut page.targets);
-            if !whole.append(page) {
-                return Err(PlannerError::CommitChanged);
-            }
-        }
-        Err(PlannerError::Endless { subject, pages: PAGES_MAX })
+    /// The publisher does not answer, or knows no good commit.
+    pub async fn targets(
+        &self,
+        id: &DeploymentId,
+        after: Option<String>,
+    ) -> Result<TargetsAnswer, PlannerError> {
+        let query = TargetsQuery { deployment: id.clone(), limit: Some(PAGE_MAX), after, revision: None };
+        self.ask(targets_subject(), &query).await
     }
 
     /// Requests the release of a content to devices.
@@ -160,15 +149,9 @@ impl<R: Requests> Services<R> {
     }
 }
 
-/// Lets the targets of a site share its name: a list of 100,000 would hold each name many times until it is applied.
-fn share_sites(targets: &mut [RolloutTarget]) {
-    let mut last: Option<SiteId> = None;
-    for RolloutTarget { key, .. } in targets {
-        match &last {
-            Some(site) if *site == key.site => key.site = site.clone(),
-            _ => last = Some(key.site.clone()),
-        }
-    }
+/// The subject of requests for targets.
+pub(crate) fn targets_subject() -> String {
+    format!("{PUBLISHER_PREFIX}.targets")
 }
 
 /// Whether the first key of a JSON object is `error`.

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::ledger::{LedgerEvent, LedgerFact};
-use crate::rollouts::LISTED_FOR;
+use crate::rollouts::{LISTED_FOR, Listing};
 
 const DEVICES: usize = 4;
 const EVERY: Duration = Duration::from_secs(60);
@@ -131,9 +131,16 @@ struct State {
 
 impl State {
     fn listed() -> Self {
-        let (mut state, now) = (Self::default(), Instant::now());
-        state.rollouts.insert(&deployment(), targets(), &state.evidence, now, now);
+        let mut state = Self::default();
+        state.list();
         state
+    }
+
+    /// Lists the targets.
+    fn list(&mut self) {
+        let mut listing = Listing::new(deployment(), Instant::now());
+        listing.add(targets(), &mut self.rollouts, &self.evidence).unwrap();
+        self.rollouts.insert(listing, Instant::now());
     }
 
     fn restored(checkpoints: &Checkpoints) -> (Self, LedgerMark) {
@@ -297,8 +304,7 @@ fn a_restored_list_is_judged_only_if_it_was_copied_a_short_time_ago() {
         let (mut restored, _) = State::restored(&checkpoints);
         assert_eq!(restored.answered(too_late), (false, false), "{too_late:?}");
         assert_eq!(restored.answered(too_late), (false, false), "also with the next answer");
-        let now = Instant::now();
-        restored.rollouts.insert(&deployment(), targets(), &restored.evidence, now, now);
+        restored.list();
         assert_eq!(restored.answered(too_late), (true, true), "it is listed again");
     }
     let (mut restored, _) = State::restored(&checkpoints);

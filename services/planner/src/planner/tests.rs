@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::*;
 use crate::read_end::BEHIND_AFTER;
+use crate::services::PAGES_MAX;
 use crate::webhook::{WebhookConfig, Webhooks};
 
 /// Age of the evidence, and delay of an answer that comes after its end.
@@ -89,17 +90,30 @@ fn end(ago: Duration) -> LedgerEvent {
     LedgerEvent::End { last_seq: PARTITIONS.into(), at: time(), asked_at }
 }
 
-/// The targets of a deployment with a new content for one device.
-fn targets(id: &str) -> ListedTargets {
+/// A page with a new content for one device; `next` is the device after which another page begins.
+fn page(revision: &str, device: &str, next: Option<&str>) -> TargetsAnswer {
     let (old, new) = (Digest::of_bytes(b"v1"), Digest::of_bytes(b"v2"));
     let answer = json!({
-        "revision": "c1",
+        "revision": revision,
         "rollouts": { "rollout.yaml": { "apiVersion": "muster/v1", "kind": "Rollout" } },
-        "targets": [{ "site": "s1", "device": "d1", "rollout": "rollout.yaml", "wanted": new, "published": old,
+        "targets": [{ "site": "s1", "device": device, "rollout": "rollout.yaml", "wanted": new, "published": old,
             "targetGeneration": 1 }],
+        "next": next,
     });
-    let answer = Ok(serde_json::from_value(answer).unwrap());
-    ListedTargets { id: id.parse().unwrap(), began: Instant::now(), answer }
+    serde_json::from_value(answer).unwrap()
+}
+
+impl Planner<Publisher, Events> {
+    /// Lists a deployment with these pages.
+    fn list(&mut self, id: &str, pages: Vec<TargetsAnswer>) {
+        self.request_page(Listing::new(id.parse().unwrap(), Instant::now()));
+        pages.into_iter().for_each(|page| self.add_page(Ok(page)));
+    }
+
+    /// The number of targets of each rollout.
+    fn targets(&mut self) -> Vec<usize> {
+        self.rollouts.all().map(|rollout| rollout.live.targets()).collect()
+    }
 }
 
 /// A planner with the rollouts of the deployments `one` and `two`, whose evidence has this age.
@@ -113,8 +127,8 @@ fn planner(
     let (services, clock) = (Services::new(publisher.clone()), Arc::new(ManualClock::at(time())));
     let mut planner = Planner::new(services, asker, Events(later.into()), clock, Metrics::default());
     planner.follow(pulses());
-    planner.insert(targets("one"));
-    planner.insert(targets("two"));
+    planner.list("one", vec![page("c1", "d1", None)]);
+    planner.list("two", vec![page("c1", "d1", None)]);
     planner.follow(end(age));
     (planner, publisher)
 }
@@ -169,4 +183,25 @@ async fn a_rollout_that_ends_the_evidence_again_and_again_holds_up_no_other() {
     planner.follow(end(AGE));
     planner.judge(&CancellationToken::new()).await;
     assert_eq!(*publisher.requests.lock().unwrap(), ["decide one", "decide two"]);
+}
+
+#[tokio::test]
+async fn a_list_is_inserted_after_its_last_page_and_whole_or_not_at_all() {
+    let (mut planner, _) = planner(AGE, ANSWERS_AFTER, Vec::new());
+    planner.list("one", vec![page("c2", "d1", Some("s1/d1")), page("c2", "d2", Some("s1/d2"))]);
+    assert_eq!(planner.targets(), [1, 1], "a page is missing");
+    planner.add_page(Ok(page("c3", "d3", None)));
+    assert_eq!(planner.targets(), [1, 1], "the last page is of another commit");
+    assert!(planner.listing.is_none() && !planner.is_complete);
+    planner.list("one", vec![page("c3", "d1", Some("s1/d1")), page("c3", "d2", None)]);
+    assert_eq!(planner.targets(), [2, 1]);
+}
+
+#[tokio::test]
+async fn a_list_without_an_end_is_given_up() {
+    let (mut planner, _) = planner(AGE, ANSWERS_AFTER, Vec::new());
+    let endless = (0..PAGES_MAX).map(|_| page("c2", "d1", Some("s1/d1"))).collect();
+    planner.list("one", endless);
+    assert!(planner.listing.is_none());
+    assert_eq!(planner.targets(), [1, 1]);
 }
