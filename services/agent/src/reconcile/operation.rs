@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::obsolete::Obsolete;
 use crate::runtime::{Running, Runtime, Started, Stopped, Unit, UnitName, code};
 
 /// Time beyond its limit after which a call to the runtime is given up: more than the runtime needs to remove what it had
@@ -50,17 +51,6 @@ pub(super) enum OperationEvent {
     Failed(StatusError),
 }
 
-/// The removal jobs of a deployment that have yet to run.
-#[derive(Debug, Default)]
-pub(super) struct RemovalJobs {
-    /// The jobs before everything else, in order.
-    pub(super) before: Vec<Unit>,
-    /// The jobs after everything else, in order.
-    pub(super) after: Vec<Unit>,
-    /// Whether a component of the deployment was ever started, as far as the record says. Otherwise no job runs.
-    pub(super) started: bool,
-}
-
 /// One operation on one deployment.
 pub(super) struct Operation {
     pub(super) deployment: DeploymentId,
@@ -73,8 +63,9 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// Stops units of other versions, then starts every unit: in order, each after the one before unless that one
-    /// does not wait. The first failure ends it. `ready` are the components that the hub knows as installed; nothing
+    /// Starts every unit: in order, each after the one before unless that one does not wait. The first failure ends it. Obsolete
+    /// components are removed after that, and other versions replaced in place; where the runtime cannot do that, both are stopped
+    /// before. `ready` are the components that the hub knows as installed; nothing
     /// is reported of those that are. `failed` are those that have begun and failed: one of them starts at once if all before it ran.
     /// So does another version of one that runs, if all before it run unchanged and are ready. Last, the removal jobs are installed,
     /// which do not run before the removal.
@@ -90,10 +81,21 @@ impl Operation {
             Ok(running) => running,
             Err(error) => return self.report(OperationEvent::Failed(error)).await,
         };
-        if let Err(error) = self.clear(&running, &units).await {
+        let obsolete = Obsolete::among(&running, |name| units.iter().any(|unit| unit.component == *name));
+        if !self.runtime.replaces_versions()
+            && let Err(error) = self.clear(&running, &units, &obsolete).await
+        {
             return self.report(OperationEvent::Failed(error)).await;
         }
-        if !self.start_in_order(&units, &running, &ready, &failed).await || self.cancel.is_cancelled() {
+        let all_started = self.start_in_order(&units, &running, &ready, &failed, &obsolete).await;
+        if self.cancel.is_cancelled() {
+            return;
+        }
+        // Also after a failure: what is obsolete may hold what a successor lacks.
+        if let Err(error) = self.prune(&obsolete).await {
+            return self.report(OperationEvent::Failed(error)).await;
+        }
+        if !all_started {
             return;
         }
         for component in removal_jobs.into_iter().filter(|job| !ready.contains(job)) {
@@ -108,6 +110,7 @@ impl Operation {
         running: &[Running],
         ready: &BTreeSet<ComponentName>,
         failed: &BTreeSet<ComponentName>,
+        obsolete: &Obsolete,
     ) -> bool {
         let mut behind = FuturesUnordered::new();
         let (mut all_ran, mut all_ready) = (true, true);
@@ -120,7 +123,7 @@ impl Operation {
             let is_repeated = all_ran && failed.contains(&unit.component) || all_ready && is_updated;
             let wait = wait.filter(|_| !runs && !is_repeated);
             (all_ran, all_ready) = (all_ran && runs, all_ready && is_reported);
-            let start = self.start_after(wait, unit, is_reported);
+            let start = self.start_after(wait, unit, is_reported, obsolete);
             if !unit.workload.gate().waits() {
                 behind.push(start);
             } else if !run_alongside(start, &mut behind).await {
@@ -133,105 +136,22 @@ impl Operation {
     }
 
     /// Starts units again to watch those that were running when the agent ended, and to start those that run no
-    /// longer. The failure of one does not affect the others.
-    pub(super) async fn adopt(self, units: Vec<Unit>) {
+    /// longer. The failure of one does not affect the others. `complete` are all components of a deployment that was installed: an
+    /// agent that was killed may have left others, which are removed.
+    pub(super) async fn adopt(self, units: Vec<Unit>, complete: Option<BTreeSet<ComponentName>>) {
         let Some(_permit) = self.permit().await else { return };
         let running = match self.inventory().await {
             Ok(running) => running,
             Err(error) => return self.report(OperationEvent::Failed(error)).await,
         };
+        let obsolete =
+            Obsolete::among(&running, |name| complete.as_ref().is_none_or(|all| all.contains(name)));
         for unit in &units {
-            self.start(unit, running.iter().any(|found| is_version(found, unit))).await;
+            self.start(unit, running.iter().any(|found| is_version(found, unit)), &obsolete).await;
         }
-    }
-
-    /// Runs the removal jobs before, removes every component, the last first, and whatever else runs of the deployment, and runs
-    /// the removal jobs after. A job that fails holds up what comes after it, unless it is not waited for. `components` are
-    /// those that are not removed yet, jobs included.
-    pub(super) async fn remove(self, components: Vec<ComponentName>, mut jobs: RemovalJobs) {
-        let Some(_permit) = self.permit().await else { return };
-        let inventory = self.inventory().await;
-        let is_listed = inventory.is_ok();
-        let running = match inventory {
-            Ok(running) => running,
-            Err(error) => {
-                // The components are still known. Other units wait for the next attempt, which this failure ensures: the
-                // deployment is not removed as long as the inventory fails.
-                self.report(OperationEvent::Failed(error)).await;
-                Vec::new()
-            }
-        };
-        // An agent that was killed may have started a component that no record knows.
-        if !jobs.started && running.is_empty() {
-            jobs = RemovalJobs::default();
+        if let Err(error) = self.prune(&obsolete).await {
+            self.report(OperationEvent::Failed(error)).await;
         }
-        if !self.run_jobs(&jobs.before).await {
-            return;
-        }
-        let is_job =
-            |name: &&ComponentName| jobs.before.iter().chain(&jobs.after).any(|job| job.component == **name);
-        let (of_jobs, others): (Vec<_>, Vec<_>) = components.iter().partition(is_job);
-        if self.remove_all(&others, &of_jobs, running).await && is_listed {
-            self.run_jobs(&jobs.after).await;
-        }
-    }
-
-    /// Removes components, the last first, and whatever else runs of the deployment but jobs; true if all are removed.
-    async fn remove_all(
-        &self,
-        components: &[&ComponentName],
-        jobs: &[&ComponentName],
-        running: Vec<Running>,
-    ) -> bool {
-        let known: BTreeSet<_> = components.iter().chain(jobs).copied().cloned().collect();
-        let mut all_removed = true;
-        let others =
-            running.into_iter().map(|found| found.name.component).filter(|name| !known.contains(name));
-        for component in others {
-            if let Err(error) = self.remove_component(&component).await {
-                all_removed = false;
-                self.report(OperationEvent::Failed(error)).await;
-            }
-        }
-        for component in components.iter().rev() {
-            if self.cancel.is_cancelled() {
-                return false;
-            }
-            let removed = self.remove_component(component).await;
-            all_removed &= removed.is_ok();
-            self.report_stopped(component, State::Removed, removed).await;
-        }
-        all_removed
-    }
-
-    /// Runs removal jobs one after another, each to its end, and removes each; false if one that is waited for did not end well.
-    async fn run_jobs(&self, jobs: &[Unit]) -> bool {
-        for job in jobs {
-            let component = &job.component;
-            if self.cancel.is_cancelled() {
-                return false;
-            }
-            let reason = "runs as a removal job".to_owned();
-            self.report(OperationEvent::Progress(component.clone(), Some(reason))).await;
-            match self.run(job).await {
-                Ok(Started::Ready) => {}
-                Ok(Started::Cancelled) => return false,
-                Err(error) => {
-                    let failed = OperationEvent::Component(component.clone(), State::Failed, Some(error));
-                    self.report(failed).await;
-                    if job.workload.gate().waits() {
-                        return false;
-                    }
-                }
-            }
-            let removed = self.remove_component(component).await;
-            let is_removed = removed.is_ok();
-            self.report_stopped(component, State::Removed, removed).await;
-            if !is_removed {
-                return false;
-            }
-        }
-        true
     }
 
     /// Stops every component of a deployment that stays, the last first. Removes components that only an older version has.
@@ -257,12 +177,12 @@ impl Operation {
     }
 
     /// Waits for a permit; `None` if the operation is cancelled meanwhile.
-    async fn permit(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
+    pub(super) async fn permit(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.permits).acquire_owned();
         self.cancel.run_until_cancelled(permit).await?.ok()
     }
 
-    async fn inventory(&self) -> Result<Vec<Running>, StatusError> {
+    pub(super) async fn inventory(&self) -> Result<Vec<Running>, StatusError> {
         let limit = Duration::ZERO;
         let found =
             limited(limit, self.runtime.inventory(), code::INVENTORY_FAILED, self.deployment.as_str());
@@ -272,21 +192,30 @@ impl Operation {
     }
 
     /// Stops what runs and is none of these units.
-    async fn clear(&self, running: &[Running], units: &[Unit]) -> Result<(), StatusError> {
-        for found in running.iter().filter(|found| !units.iter().any(|unit| is_version(found, unit))) {
-            let component = &found.name.component;
-            let stays = units.iter().any(|unit| unit.component == *component);
-            if !stays {
-                self.remove_component(component).await?;
-            } else if !self.runtime.replaces_versions() {
-                self.stop(component).await?;
+    async fn clear(
+        &self,
+        running: &[Running],
+        units: &[Unit],
+        obsolete: &Obsolete,
+    ) -> Result<(), StatusError> {
+        self.prune(obsolete).await?;
+        for unit in units {
+            let is_other = |found: &Running| found.name == unit.name() && !is_version(found, unit);
+            if running.iter().any(is_other) {
+                self.stop(&unit.component).await?;
             }
         }
         Ok(())
     }
 
     /// Starts a unit after a time; true if it is ready. An agent that is killed meanwhile begins the time anew.
-    async fn start_after(&self, wait: Option<Duration>, unit: &Unit, is_reported: bool) -> bool {
+    async fn start_after(
+        &self,
+        wait: Option<Duration>,
+        unit: &Unit,
+        is_reported: bool,
+        obsolete: &Obsolete,
+    ) -> bool {
         if let Some(wait) = wait {
             let component = &unit.component;
             self.report(OperationEvent::Component(component.clone(), State::Installing, None)).await;
@@ -297,15 +226,15 @@ impl Operation {
             }
             self.report(OperationEvent::Progress(component.clone(), None)).await;
         }
-        self.start(unit, is_reported).await
+        self.start(unit, is_reported, obsolete).await
     }
 
     /// Starts a unit; true if it is ready.
-    async fn start(&self, unit: &Unit, is_reported: bool) -> bool {
+    async fn start(&self, unit: &Unit, is_reported: bool, obsolete: &Obsolete) -> bool {
         if !is_reported {
             self.report(OperationEvent::Component(unit.component.clone(), State::Installing, None)).await;
         }
-        let (state, error) = match self.run(unit).await {
+        let (state, error) = match self.run_or_make_room(unit, obsolete).await {
             Ok(Started::Ready) => (State::Installed, None),
             Ok(Started::Cancelled) => return false,
             Err(error) => (State::Failed, Some(error)),
@@ -315,7 +244,7 @@ impl Operation {
     }
 
     /// Has the runtime start a unit, within its `timeout`.
-    async fn run(&self, unit: &Unit) -> Result<Started, StatusError> {
+    pub(super) async fn run(&self, unit: &Unit) -> Result<Started, StatusError> {
         let name = unit.name();
         let start = self.with_progress(&name, self.runtime.start(unit, &self.cancel));
         match unit.workload.gate().timeout {
@@ -341,7 +270,7 @@ impl Operation {
     }
 
     /// Reports that a component was stopped, and is in a state now, or why it could not be stopped.
-    async fn report_stopped(
+    pub(super) async fn report_stopped(
         &self,
         component: &ComponentName,
         state: State,
@@ -366,13 +295,13 @@ impl Operation {
     }
 
     /// Stops a component for good.
-    async fn remove_component(&self, component: &ComponentName) -> Result<Stopped, StatusError> {
+    pub(super) async fn remove_component(&self, component: &ComponentName) -> Result<Stopped, StatusError> {
         let name = UnitName { deployment: self.deployment.clone(), component: component.clone() };
         let limit = self.stop_timeout(component);
         limited(limit, self.runtime.remove(&name, limit), code::STOP_FAILED, component.as_str()).await
     }
 
-    async fn report(&self, event: OperationEvent) {
+    pub(super) async fn report(&self, event: OperationEvent) {
         let progress = OperationProgress { deployment: self.deployment.clone(), event };
         // The reconciler outlives its operations.
         _ = self.progress.send(progress).await;

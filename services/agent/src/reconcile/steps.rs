@@ -11,7 +11,8 @@ use muster_domain::eligibility::{self, Capabilities};
 use muster_domain::plan::Step;
 
 use super::Reconciler;
-use super::operation::{Operation, RemovalJobs};
+use super::operation::Operation;
+use super::removal::RemovalJobs;
 use super::settings::OPERATIONS_MAX;
 use super::task::DeploymentTask;
 use crate::record::DeploymentRecord;
@@ -157,9 +158,11 @@ impl Reconciler {
             let (ready, mut units) =
                 (task.ready(), task.record.units(&self.settings.device).unwrap_or_default());
             units.retain(|unit| ready.contains(&unit.component));
+            let names = task.record.components.iter().map(|component| component.name.clone());
+            let complete = (task.record.state() == State::Installed).then(|| names.collect());
             if !units.is_empty() {
                 let operation = self.operation(&id, BTreeMap::new());
-                self.work(&id, async move { operation.adopt(units).await });
+                self.work(&id, async move { operation.adopt(units, complete).await });
             }
         }
     }

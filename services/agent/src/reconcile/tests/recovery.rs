@@ -172,3 +172,82 @@ async fn components_that_are_gone_are_removed_before_their_successors_start() {
     trial.until("web@2 installed: new=installed").await;
     assert_eq!(trial.runtime.calls(), ["start web/old", "stop web/old", "start web/new"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn in_a_cluster_components_that_are_gone_are_removed_after_their_successors_start() {
+    let mut trial = Trial::new();
+    trial.runtime.be_cluster();
+    trial.desire(document(1, vec![deployment("web", 1, &["old"])]));
+    trial.until("web@1 installed: old=installed").await;
+    trial.desire(document(2, vec![deployment("web", 2, &["new"])]));
+    trial.until("web@2 installed: new=installed").await;
+    trial.wait_until_idle().await;
+    assert_eq!(trial.runtime.calls(), ["start web/old", "start web/new", "stop web/old"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_component_that_is_gone_makes_room_where_a_cluster_refuses_its_successor() {
+    let mut trial = Trial::new();
+    trial.runtime.be_cluster();
+    trial.runtime.refuse_beside("web/new", "web/old");
+    trial.desire(document(1, vec![deployment("web", 1, &["old"])]));
+    trial.until("web@1 installed: old=installed").await;
+    trial.desire(document(2, vec![deployment("web", 2, &["new"])]));
+    trial
+        .reports(&[
+            "web@2 pending: new=pending",
+            "web@2 installing: new=installing",
+            "web@2 installed: new=installed",
+        ])
+        .await;
+    assert_eq!(trial.runtime.calls(), ["start web/old", "start web/new", "stop web/old", "start web/new"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_that_fails_for_another_reason_is_tried_again_without_what_is_gone() {
+    let mut trial = Trial::new();
+    trial.runtime.be_cluster();
+    trial.desire(document(1, vec![deployment("web", 1, &["old"])]));
+    trial.until("web@1 installed: old=installed").await;
+    trial.runtime.fail("web/new", 1);
+    trial.desire(document(2, vec![deployment("web", 2, &["new"])]));
+    trial.until("web@2 failed: new=failed").await;
+    trial.until("web@2 installed: new=installed").await;
+    assert_eq!(trial.runtime.calls(), ["start web/old", "start web/new", "stop web/old", "start web/new"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_agent_left_of_another_version_is_removed() {
+    for is_cluster in [false, true] {
+        let mut trial = Trial::new();
+        if is_cluster {
+            trial.runtime.be_cluster();
+        }
+        trial.desire(document(1, vec![deployment("web", 1, &["old", "ui"])]));
+        trial.until("web@1 installed: old=installed ui=installed").await;
+        trial.runtime.delay_stop("web/old", Duration::from_secs(1));
+        trial.desire(document(2, vec![deployment("web", 2, &["ui"])]));
+        // The record is complete before the removal is.
+        trial.until("web@2 installed: ui=installed").await;
+        let mut trial = trial.kill().await;
+        assert_eq!(trial.runtime.running(), ["web/old", "web/ui"]);
+        trial.runtime.forget_calls();
+        trial.wait_until_idle().await;
+        assert_eq!(trial.runtime.running(), ["web/ui"], "cluster: {is_cluster}");
+        assert_eq!(trial.runtime.calls(), ["start web/ui", "stop web/old"]);
+        assert_eq!(line(trial.told.last().unwrap()), "web@2 installed: ui=installed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_of_what_is_gone_that_fails_is_tried_again() {
+    let mut trial = Trial::new();
+    trial.runtime.be_cluster();
+    trial.desire(document(1, vec![deployment("web", 1, &["old"])]));
+    trial.until("web@1 installed: old=installed").await;
+    trial.runtime.fail_stop("web/old", 1);
+    trial.desire(document(2, vec![deployment("web", 2, &["new"])]));
+    trial.until("web@2 failed: new=installed").await;
+    trial.until("web@2 installed: new=installed").await;
+    assert_eq!(trial.runtime.running(), ["web/new"]);
+}

@@ -27,6 +27,9 @@ struct World {
     slow: BTreeMap<String, Duration>,
     fail: BTreeMap<String, u32>,
     fail_stop: BTreeMap<String, u32>,
+    /// Units that a cluster refuses while another one runs.
+    refused: BTreeMap<String, String>,
+    is_cluster: bool,
     stops: BTreeMap<String, Stops>,
     fail_inventory: u32,
     progress: BTreeMap<String, Vec<&'static str>>,
@@ -63,6 +66,16 @@ impl ScriptedRuntime {
 
     pub(super) fn fail(&self, unit: &str, times: u32) {
         self.world().fail.insert(unit.to_owned(), times);
+    }
+
+    /// It replaces versions in place, as a cluster does.
+    pub(super) fn be_cluster(&self) {
+        self.world().is_cluster = true;
+    }
+
+    /// The unit is refused while the other one runs.
+    pub(super) fn refuse_beside(&self, unit: &str, other: &str) {
+        self.world().refused.insert(unit.to_owned(), other.to_owned());
     }
 
     pub(super) fn fail_stop(&self, unit: &str, times: u32) {
@@ -127,6 +140,10 @@ impl Runtime for ScriptedRuntime {
         &[ProfileType::Process]
     }
 
+    fn replaces_versions(&self) -> bool {
+        self.world().is_cluster
+    }
+
     fn start_progress(&self, name: &UnitName) -> Option<String> {
         self.world().progress.get_mut(&label(name))?.pop().map(str::to_owned)
     }
@@ -141,6 +158,10 @@ impl Runtime for ScriptedRuntime {
             let found = {
                 let mut world = self.world();
                 world.calls.push(format!("{} {here}", if unit.is_job { "run" } else { "start" }));
+                if world.refused.get(&here).is_some_and(|other| world.running.contains_key(other)) {
+                    let message = "the object belongs to another one";
+                    return Err(StatusError::new(code::APPLY_CONFLICT, unit.component.as_str(), message));
+                }
                 world.running.insert(here.clone(), unit.digest_prefix())
             };
             match found {
