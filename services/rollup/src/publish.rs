@@ -16,6 +16,7 @@
 
 mod inspect;
 pub mod renew;
+mod rest;
 mod seen;
 mod spare;
 
@@ -43,6 +44,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::renew::VALID_MIN;
+use self::rest::Rest;
 use self::seen::{ViewRead, show};
 use self::spare::{SpareViews, comes_first};
 use crate::bucket::{BucketEvent, BucketWatch};
@@ -52,11 +54,6 @@ use crate::projection::{AHEAD_ASK, Origin, Projection, ProjectionState};
 
 /// Views built at one read of the projection: the fold waits meanwhile.
 const LOOK_MAX: usize = 64;
-/// The rest after writing more than one batch, as a multiple of the time that took. Where thousands of views
-/// change all the time, the bus has other traffic too. Views that become due meanwhile wait with the others.
-const REST: u32 = 4;
-/// The longest rest: after a start everything may be due at once.
-const REST_MAX: Duration = Duration::from_secs(1);
 /// Attempts to write what is due when the process ends.
 const FINISH_ATTEMPTS_MAX: usize = 3;
 
@@ -77,8 +74,8 @@ pub struct Publisher {
     /// Whether it was known which views are defined.
     knew_definitions: bool,
     read_every: Duration,
-    /// Nothing is written until then.
-    rest_until: Instant,
+    /// Nothing is written before its end.
+    rest: Rest,
     incidents: IncidentReporter,
     /// Observations of the bucket.
     bucket: Option<mpsc::Receiver<BucketEvent>>,
@@ -119,7 +116,7 @@ impl Publisher {
             origin: None,
             knew_definitions: false,
             read_every: BUCKET_READ_INTERVAL,
-            rest_until: Instant::now(),
+            rest: Rest::new(Instant::now()),
             incidents,
             bucket: None,
             seen: None,
@@ -203,7 +200,7 @@ impl Publisher {
             let is_caught_up = *caught_up.borrow_and_update();
             self.collect_changed();
             self.renew();
-            let first = self.writer.due.values().min().map(|next| self.rest_until.max(*next));
+            let first = self.writer.due.values().min().map(|next| self.rest.until().max(*next));
             let next = first.into_iter().chain(self.spare.next()).min().filter(|_| is_caught_up);
             let renew_at = self.renew_at;
             if next.is_some_and(|next| next <= Instant::now()) {
@@ -312,13 +309,11 @@ impl Publisher {
     /// Writes what is due now, look by look, and then a turn of what is spare.
     async fn write_due(&mut self) {
         let begun = Instant::now();
-        let due = if self.rest_until <= begun { self.writer.due_now() } else { Vec::new() };
+        let due = if self.rest.until() <= begun { self.writer.due_now() } else { Vec::new() };
         for look in due.chunks(LOOK_MAX) {
             self.write_look(look).await;
         }
-        if !due.is_empty() {
-            self.rest_until = Instant::now() + delay_after(due.len(), begun.elapsed());
-        }
+        self.rest.begin(due.len(), begun.elapsed(), Instant::now());
         self.write_spare().await;
         self.judge_doubtful().await;
         self.count_due();
@@ -438,7 +433,7 @@ impl Publisher {
                 break;
             }
             tokio::time::sleep_until(next).await;
-            self.rest_until = Instant::now();
+            self.rest = Rest::new(Instant::now());
             self.write_due().await;
         }
         if !self.writer.due.is_empty() {
@@ -463,22 +458,4 @@ fn write(
         (ViewIdentity { digest, as_of, valid_until }, bytes)
     });
     ViewWrite { key, view, expected, read_to: as_of.ledger_seq }
-}
-
-/// The rest after writing so many views in such a time. After a few there is none.
-fn delay_after(views: usize, took: Duration) -> Duration {
-    if views > LOOK_MAX { (took * REST).min(REST_MAX) } else { Duration::ZERO }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_views_are_followed_by_a_rest_of_up_to_a_second() {
-        let took = Duration::from_millis(100);
-        assert_eq!(delay_after(LOOK_MAX, took), Duration::ZERO);
-        assert_eq!(delay_after(LOOK_MAX + 1, took), 4 * took);
-        assert_eq!(delay_after(100_000, 100 * took), REST_MAX, "nobody waits for long after a start");
-    }
 }
