@@ -9,6 +9,7 @@ use muster_contract::DeviceKey;
 use muster_contract::desired::DesiredState;
 use muster_contract::subjects::{self, stream};
 use muster_simulator::child::Spec;
+use muster_tests::example::{Example, Language};
 use muster_tests::plans::{approve, ask, change, pending, revision, verdict};
 use muster_tests::rollouts::{PLANNER, start_planner};
 use muster_tests::system::{System, program};
@@ -426,6 +427,36 @@ async fn two_planners_killed_at_any_step_run_nothing_twice_and_lose_nothing() {
         assert_eq!(count(&ordered), count_wanted as usize, "{ordered:?}");
         assert!(ordered.values().all(|ids| ids.len() <= 1), "{ordered:?}");
     }
+}
+
+#[tokio::test]
+async fn a_policy_in_python_approves_operations_by_type_and_plan() {
+    let (system, devices) = with_nodes(4).await;
+    let mut other = plan();
+    other["name"] = json!("other");
+    for plan in [plan(), other] {
+        change(&system, "plan-apply", plan).await;
+    }
+    let coordinates = json!({ "main": { "command": "sleep", "args": ["86400"] } });
+    let beside = json!({ "plan": "other", "id": "r1", "instances": 1, "coordinates": coordinates });
+    change(&system, "plan-deploy", beside).await;
+    deploy(&system, "r1", 2, "1").await;
+    let url = system.server.url();
+    let args = ["--types", "CREATE", "--plans", "web", "--url", &url];
+    let mut policy = Example::start(Language::Python, "approve_operations", &args);
+    for _ in 0..2 {
+        assert!(policy.line().await.starts_with("approved CREATE of web-"));
+    }
+    revision(&system, "r1", "completed").await;
+    let created = ask(&system, "operation-list", &json!({ "plan": ["web"] })).await;
+    assert_eq!(created["operations"][0]["operation"]["approval"]["rule"], "type CREATE", "{created}");
+
+    deploy(&system, "r2", 0, "1").await;
+    let waiting = pending(&system, &["CREATE", "DELETE", "DELETE"]).await;
+    let of_other = waiting.iter().filter(|operation| operation["plan"] == "other").count();
+    assert_eq!(of_other, 1, "neither another plan nor another type is approved: {waiting:?}");
+    assert_eq!(count(&ordered(&system, &devices).await), 2);
+    policy.kill().await;
 }
 
 #[tokio::test]
