@@ -5,17 +5,18 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use muster_bus::RequestError;
-use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{Fact, PulseFact};
 use muster_contract::limits::PARTITIONS;
-use muster_contract::rollout::{DecideRequest, ReleaseRequest};
+use muster_contract::rollout::{DecideRequest, ReleaseRequest, TargetsQuery};
 use muster_contract::subjects::LedgerSubject;
+use muster_contract::{Generation, Timestamp};
 use muster_domain::fold::Position;
 use muster_service::clock::ManualClock;
 use serde_json::json;
 
 use super::*;
+use crate::evidence::DocumentEntry;
 use crate::read_end::BEHIND_AFTER;
 use crate::services::PAGES_MAX;
 use crate::webhook::{WebhookConfig, Webhooks};
@@ -42,6 +43,11 @@ impl Requests for Publisher {
             let decision = json!({ "verb": verb, "wave": wave, "at": Timestamp::UNIX_EPOCH });
             let record = json!({ "digest": digest, "rollout": rollout, "decisions": [decision] });
             (format!("decide {deployment}"), json!({ "record": record, "changed": true }))
+        } else if subject.ends_with("targets") {
+            let TargetsQuery { deployment, after, .. } = serde_json::from_slice(&payload).unwrap();
+            let (device, next) = if after.is_none() { ("d1", Some("s1/d1")) } else { ("d2", None) };
+            let answer = serde_json::to_value(page("c2", device, next)).unwrap();
+            (format!("targets {deployment} after {after:?}"), answer)
         } else {
             let ReleaseRequest { deployment, devices, .. } = serde_json::from_slice(&payload).unwrap();
             (format!("release {deployment}"), json!({ "released": devices, "refused": [] }))
@@ -103,6 +109,17 @@ fn page(revision: &str, device: &str, next: Option<&str>) -> TargetsAnswer {
     serde_json::from_value(answer).unwrap()
 }
 
+/// A document of the first device without deployments.
+fn document() -> Document {
+    Document {
+        key: "s1/d1".parse().unwrap(),
+        generation: Generation::new(7).unwrap(),
+        at: time(),
+        is_retired: false,
+        entries: Vec::new(),
+    }
+}
+
 impl Planner<Publisher, Events> {
     /// Lists a deployment with these pages.
     fn list(&mut self, id: &str, pages: Vec<TargetsAnswer>) {
@@ -162,14 +179,7 @@ async fn a_requested_list_is_requested_again_when_ledger_was_replaced() {
     let (mut planner, _) = planner(Duration::ZERO, Duration::ZERO, Vec::new());
     planner.to_list = VecDeque::from(["two".parse().unwrap(), "one".parse().unwrap()]);
     planner.list_next();
-    let document = Document {
-        key: "s1/d1".parse().unwrap(),
-        generation: muster_contract::Generation::new(7).unwrap(),
-        at: time(),
-        is_retired: false,
-        entries: Vec::new(),
-    };
-    planner.documents.push(document);
+    planner.documents.push(document());
     planner.follow(LedgerEvent::Restarted);
     assert!(planner.listing.is_none());
     assert_eq!(planner.to_list, ["two".parse().unwrap(), "one".parse().unwrap()]);
@@ -195,6 +205,31 @@ async fn a_list_is_inserted_after_its_last_page_and_whole_or_not_at_all() {
     assert!(planner.listing.is_none() && !planner.is_complete);
     planner.list("one", vec![page("c3", "d1", Some("s1/d1")), page("c3", "d2", None)]);
     assert_eq!(planner.targets(), [2, 1]);
+}
+
+#[tokio::test]
+async fn a_document_between_two_pages_is_newer_than_both() {
+    let (mut planner, publisher) = planner(AGE, Duration::ZERO, Vec::new());
+    planner.to_list = VecDeque::from(["one".parse().unwrap()]);
+    planner.list_next();
+    let first = next_page(&mut planner.listing).await;
+    planner.add_page(first);
+    let entry = DocumentEntry {
+        id: "one".parse().unwrap(),
+        digest: Digest::of_bytes(b"v2"),
+        generation: Generation::new(7).unwrap(),
+        is_requested: false,
+    };
+    planner.documents.push(Document { entries: vec![entry], ..document() });
+    let second = next_page(&mut planner.listing).await;
+    planner.add_page(second);
+    assert_eq!(
+        *publisher.requests.lock().unwrap(),
+        ["targets one after None", "targets one after Some(\"s1/d1\")"]
+    );
+    let one = planner.rollouts.all().next().unwrap();
+    let contents: Vec<_> = one.live.listed_targets().map(|target| target.content.is_wanted).collect();
+    assert_eq!(contents, [true, false], "the page has the old content of the first one");
 }
 
 #[tokio::test]
