@@ -16,7 +16,7 @@ pub const SERVICE_CLIENT_CAPACITY: usize = 2048;
 /// keeps this small: its outbox is the queue.
 pub const DEVICE_CLIENT_CAPACITY: usize = 64;
 /// Longest reconnect delay of a service. Services are few, so they need not spread as far as devices; and while one waits, views
-/// age, rollouts stand still, and a standby is none.
+/// age, rollouts stand still, and a standby cannot take over.
 pub const SERVICE_RECONNECT_MAX: Duration = Duration::from_secs(5);
 /// Time between two pings of a quiet link.
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -133,7 +133,7 @@ const _: () = {
     // Each server takes what a device may send.
     assert!(DEVICE_MESSAGE_BYTES_MAX <= SERVER_PAYLOAD_MIN);
     assert!(DEVICE_CLIENT_CAPACITY < SERVICE_CLIENT_CAPACITY);
-    // A service must be back before its silence counts as that of a half-open link.
+    // A reconnect delay adds less than the time in which a lost link is found.
     assert!(SERVICE_RECONNECT_MAX.as_secs() < PING_INTERVAL.as_secs());
     assert!(SERVICE_RECONNECT_MAX.as_secs() < RECONNECT_MAX.as_secs());
     // A half-open link must be found before the device counts as silent.

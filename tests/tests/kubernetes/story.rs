@@ -62,7 +62,7 @@ async fn publish_manifests(system: &System, component: &str, object: &str, repli
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renamed_component_replaces_the_old_one_without_a_gap_and_can_take_its_objects() {
+async fn a_renamed_component_starts_before_the_old_one_is_removed() {
     let mut system = System::start().await;
     let (api, dir, device) =
         (ScriptedApi::start().await, tempfile::tempdir().unwrap(), key("plant-a/cluster"));
@@ -71,7 +71,7 @@ async fn a_renamed_component_replaces_the_old_one_without_a_gap_and_can_take_its
     publish_manifests(&system, "first", "web", 1).await;
     verdict(&system, "web", 1, Verdict::Converged).await;
 
-    // Another object: it is there before the one that is gone is removed.
+    // Another object: it is applied before the obsolete one is deleted.
     api.requests();
     publish_manifests(&system, "second", "web-2", 1).await;
     let other = "/apis/apps/v1/namespaces/muster-web/deployments/web-2";
@@ -88,7 +88,7 @@ async fn a_renamed_component_replaces_the_old_one_without_a_gap_and_can_take_its
     assert!(first("PATCH", other) < first("DELETE", WEB), "{requests:?}");
     verdict(&system, "web", 1, Verdict::Converged).await;
 
-    // The same object: the component that is gone must give it up first.
+    // The same object: the obsolete component is removed first.
     publish_manifests(&system, "third", "web-2", 2).await;
     system
         .eventually("the object belongs to the third component", async || {

@@ -1,5 +1,5 @@
 //! Carries out one step: starts or stops the components of one deployment, in order, and reports progress. Decides
-//! nothing; a cancelled operation leaves what runs as it is.
+//! nothing about what is desired; a cancelled operation leaves what runs as it is.
 //!
 //! It limits the calls to the runtime: a call that exceeds its limit is given up as a failure, which is retried like
 //! any other. A start without a limit may take any time; the hub decides whether it is overdue.
@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::obsolete::Obsolete;
+use super::obsolete::ObsoleteComponents;
 use crate::runtime::{Running, Runtime, Started, Stopped, Unit, UnitName, code};
 
 /// Time beyond its limit after which a call to the runtime is given up: more than the runtime needs to remove what it had
@@ -63,12 +63,13 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// Starts every unit: in order, each after the one before unless that one does not wait. The first failure ends it. Obsolete
-    /// components are removed after that, and other versions replaced in place; where the runtime cannot do that, both are stopped
-    /// before. `ready` are the components that the hub knows as installed; nothing
-    /// is reported of those that are. `failed` are those that have begun and failed: one of them starts at once if all before it ran.
-    /// So does another version of one that runs, if all before it run unchanged and are ready. Last, the removal jobs are installed,
-    /// which do not run before the removal.
+    /// Starts every unit: in order, each after the one before unless that one does not wait. The first failure ends it. Where the
+    /// runtime replaces versions in place, obsolete components are removed [beside](super::obsolete) the starts, or once all are
+    /// ready. Elsewhere they are removed before, and other versions stopped.
+    ///
+    /// `ready` are the components that the hub knows as installed; nothing is reported of those that are. `failed` are those that
+    /// have begun and failed: one of them starts at once if all before it ran. So does another version of one that runs, if all
+    /// before it run unchanged and are ready. Last, the removal jobs are installed, which do not run before the removal.
     pub(super) async fn install(
         self,
         units: Vec<Unit>,
@@ -81,22 +82,19 @@ impl Operation {
             Ok(running) => running,
             Err(error) => return self.report(OperationEvent::Failed(error)).await,
         };
-        let obsolete = Obsolete::among(&running, |name| units.iter().any(|unit| unit.component == *name));
+        let obsolete =
+            ObsoleteComponents::among(&running, |name| units.iter().any(|unit| unit.component == *name));
         if !self.runtime.replaces_versions()
             && let Err(error) = self.clear(&running, &units, &obsolete).await
         {
             return self.report(OperationEvent::Failed(error)).await;
         }
         let all_started = self.start_in_order(&units, &running, &ready, &failed, &obsolete).await;
-        if self.cancel.is_cancelled() {
+        if !all_started || self.cancel.is_cancelled() {
             return;
         }
-        // Also after a failure: what is obsolete may hold what a successor lacks.
         if let Err(error) = self.prune(&obsolete).await {
             return self.report(OperationEvent::Failed(error)).await;
-        }
-        if !all_started {
-            return;
         }
         for component in removal_jobs.into_iter().filter(|job| !ready.contains(job)) {
             self.report(OperationEvent::Component(component, State::Installed, None)).await;
@@ -110,7 +108,7 @@ impl Operation {
         running: &[Running],
         ready: &BTreeSet<ComponentName>,
         failed: &BTreeSet<ComponentName>,
-        obsolete: &Obsolete,
+        obsolete: &ObsoleteComponents,
     ) -> bool {
         let mut behind = FuturesUnordered::new();
         let (mut all_ran, mut all_ready) = (true, true);
@@ -144,8 +142,9 @@ impl Operation {
             Ok(running) => running,
             Err(error) => return self.report(OperationEvent::Failed(error)).await,
         };
-        let obsolete =
-            Obsolete::among(&running, |name| complete.as_ref().is_none_or(|all| all.contains(name)));
+        let obsolete = ObsoleteComponents::among(&running, |name| {
+            complete.as_ref().is_none_or(|all| all.contains(name))
+        });
         for unit in &units {
             self.start(unit, running.iter().any(|found| is_version(found, unit)), &obsolete).await;
         }
@@ -196,7 +195,7 @@ impl Operation {
         &self,
         running: &[Running],
         units: &[Unit],
-        obsolete: &Obsolete,
+        obsolete: &ObsoleteComponents,
     ) -> Result<(), StatusError> {
         self.prune(obsolete).await?;
         for unit in units {
@@ -214,7 +213,7 @@ impl Operation {
         wait: Option<Duration>,
         unit: &Unit,
         is_reported: bool,
-        obsolete: &Obsolete,
+        obsolete: &ObsoleteComponents,
     ) -> bool {
         if let Some(wait) = wait {
             let component = &unit.component;
@@ -230,11 +229,11 @@ impl Operation {
     }
 
     /// Starts a unit; true if it is ready.
-    async fn start(&self, unit: &Unit, is_reported: bool, obsolete: &Obsolete) -> bool {
+    async fn start(&self, unit: &Unit, is_reported: bool, obsolete: &ObsoleteComponents) -> bool {
         if !is_reported {
             self.report(OperationEvent::Component(unit.component.clone(), State::Installing, None)).await;
         }
-        let (state, error) = match self.run_or_make_room(unit, obsolete).await {
+        let (state, error) = match self.run_beside(unit, obsolete).await {
             Ok(Started::Ready) => (State::Installed, None),
             Ok(Started::Cancelled) => return false,
             Err(error) => (State::Failed, Some(error)),

@@ -1,4 +1,5 @@
-//! Removes a deployment: its removal jobs run before and after its components are removed.
+//! Removes a deployment: its removal jobs run before and after its components are removed. It does not decide that a deployment is
+//! removed, and does not remove single components of one that stays.
 
 use std::collections::BTreeSet;
 

@@ -48,7 +48,12 @@ impl Reconciler {
         task.record.generation = generation;
         task.record.entry = entry.clone();
         task.record.killed.clear();
+        let is_cut_short = task.is_cut_short;
         task.report(&self.reports).await;
+        if is_cut_short {
+            // All of it runs; only what the cancelled operation has left is removed.
+            self.start(&entry.id, BTreeMap::new());
+        }
     }
 
     async fn install(&mut self, entry: &DesiredDeployment, generation: Generation) {

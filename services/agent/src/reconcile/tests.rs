@@ -17,6 +17,7 @@ use crate::outbox::{NewReport, RecordChange};
 use crate::report::{Body, StatusBody};
 use crate::runtime::code;
 
+mod obsolete;
 mod orphans;
 mod recovery;
 mod removal_jobs;

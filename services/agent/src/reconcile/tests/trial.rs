@@ -26,6 +26,7 @@ struct World {
     calls: Vec<String>,
     slow: BTreeMap<String, Duration>,
     fail: BTreeMap<String, u32>,
+    unfetchable: BTreeMap<String, u32>,
     fail_stop: BTreeMap<String, u32>,
     /// Units that a cluster refuses while another one runs.
     refused: BTreeMap<String, String>,
@@ -76,6 +77,11 @@ impl ScriptedRuntime {
     /// The unit is refused while the other one runs.
     pub(super) fn refuse_beside(&self, unit: &str, other: &str) {
         self.world().refused.insert(unit.to_owned(), other.to_owned());
+    }
+
+    /// The next fetches of its package fail, this number of them.
+    pub(super) fn fail_fetch(&self, unit: &str, times: u32) {
+        self.world().unfetchable.insert(unit.to_owned(), times);
     }
 
     pub(super) fn fail_stop(&self, unit: &str, times: u32) {
@@ -161,6 +167,10 @@ impl Runtime for ScriptedRuntime {
                 if world.refused.get(&here).is_some_and(|other| world.running.contains_key(other)) {
                     let message = "the object belongs to another one";
                     return Err(StatusError::new(code::APPLY_CONFLICT, unit.component.as_str(), message));
+                }
+                if take_one(&mut world.unfetchable, &here) {
+                    let message = "cannot fetch its package";
+                    return Err(StatusError::new(code::PACKAGE_FAILED, unit.component.as_str(), message));
                 }
                 world.running.insert(here.clone(), unit.digest_prefix())
             };
