@@ -126,6 +126,7 @@ fn profile(
             Err(violation) => Err(broken(violation.to_string())),
         }
     };
+    check_after(spec, coordinates, profile)?;
     let components = spec.start_order().into_iter().map(component);
     let components = components.collect::<Result<Vec<_>, _>>()?;
     let content = Profile { profile_type: profile, components, device_constraints: None };
@@ -136,6 +137,27 @@ fn profile(
         content.check_removal_jobs().map_err(broken)?;
     }
     Ok(content)
+}
+
+/// Checks that no payload starts after a removal job, which does not run before the removal.
+fn check_after(
+    spec: &PlanSpec,
+    coordinates: &BTreeMap<ComponentName, Coordinates>,
+    profile: ProfileType,
+) -> Result<(), ContentError> {
+    let is_job = |name: &ComponentName| coordinates.get(name).is_some_and(|of| of.contains_key(RUNS_AT));
+    let started = spec.applications.iter().filter(|application| !is_job(&application.payload_name));
+    for application in started {
+        if let Some(job) = application.after.iter().find(|dependency| is_job(&dependency.app)) {
+            let rule = format!(
+                "after: {} is a removal job, which runs when the instance is removed: name another application",
+                job.app
+            );
+            let payload = application.payload_name.clone();
+            return Err(ContentError::Rule { payload, profile: profile.as_str(), rule });
+        }
+    }
+    Ok(())
 }
 
 /// The properties of a component: coordinates that the type knows, and others as extensions.
@@ -308,6 +330,12 @@ mod tests {
         assert!(!components[1].properties.contains_key(RUNS_AT));
         let unknown = with("never", json!({ "command": "serve" })).unwrap_err().to_string();
         assert!(unknown.contains("payload drain") && unknown.contains("post-delete"), "{unknown}");
+        let mut after_it = spec.clone();
+        after_it.applications[0].after = vec![serde_json::from_value(json!({ "app": "drain" })).unwrap()];
+        let job = json!({ "command": "drain", "readiness": { "type": "exit" }, "timeout": "1m", "runsAt": "pre-delete" });
+        let coordinates = json!({ "main": { "command": "serve" }, "drain": job });
+        let refused = content(&after_it, &serde_json::from_value(coordinates).unwrap(), &[]).unwrap_err();
+        assert!(refused.to_string().contains("after: drain is a removal job"), "{refused}");
         let exit = json!({ "command": "x", "readiness": { "type": "exit" }, "timeout": "1m", "runsAt": "post-delete" });
         let alone = with("pre-delete", exit).unwrap_err().to_string();
         assert!(alone.contains("removal jobs alone"), "{alone}");
