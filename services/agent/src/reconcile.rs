@@ -15,7 +15,6 @@
 //! of the agent nothing that runs is started again: operations adopt it. Orphans, which belong to no deployment, are
 //! stopped first ([`sweep`]).
 
-mod obsolete;
 mod operation;
 mod removal;
 mod settings;

@@ -70,9 +70,6 @@ pub mod code {
     pub const APPLY_CONFLICT: &str = "ApplyConflict";
     /// The `helm` command failed.
     pub const HELM_FAILED: &str = "HelmFailed";
-    /// Codes of failures that no other unit can cause.
-    pub(crate) const UNRELATED_TO_OTHERS: [&str; 4] =
-        [PACKAGE_FAILED, START_FAILED, ENGINE_LOST, UNSUPPORTED_PROFILE];
     /// An object of the unit does not exist in the cluster.
     pub const OBJECT_MISSING: &str = "ObjectMissing";
     /// A Deployment has exceeded its `progressDeadlineSeconds`.

@@ -110,18 +110,6 @@ async fn an_object_of_another_deployment_is_not_taken_over() {
 }
 
 #[tokio::test]
-async fn an_object_of_a_release_is_not_taken_over() {
-    let (api, device, _dir) = cluster().await;
-    let annotations = json!({"meta.helm.sh/release-name": "shop"});
-    let metadata = json!({"name": "settings", "namespace": "muster-line", "annotations": annotations});
-    api.put(MAP, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}));
-    let error = device.fail(&manifests("line", &both("1", "web:1"), "30s")).await;
-    assert_eq!(error.code, code::APPLY_CONFLICT, "{}", error.message);
-    assert!(error.message.contains("Helm release shop"), "{}", error.message);
-    assert!(api.object(MAP).unwrap()["data"].is_null(), "uninstalling the release would delete it");
-}
-
-#[tokio::test]
 async fn a_unit_that_is_never_ready_fails_with_its_pods_problem() {
     let (api, device, _dir) = cluster().await;
     let web = manifests("line", &deployment("web", "1", "never"), "3s");

@@ -1,12 +1,10 @@
 //! A cluster as a device of a whole system: a commit becomes a release, and the agent is killed within an upgrade.
 
 use std::fs;
-use std::path::Path;
 
-use muster_contract::DeviceKey;
 use muster_contract::view::Verdict;
 use muster_simulator::child::Spec;
-use muster_tests::kubernetes::charts::{deployment, write_chart, write_helm};
+use muster_tests::kubernetes::charts::{write_chart, write_helm};
 use muster_tests::kubernetes::device::kubeconfig;
 use muster_tests::kubernetes::double::ScriptedApi;
 use muster_tests::story::{key, nothing_lost, verdict};
@@ -27,79 +25,6 @@ async fn publish(system: &System, location: &str, replicas: u32) {
     system.repository.commit(&format!("web {replicas}")).await.unwrap();
 }
 
-/// Starts an agent whose device is the cluster behind an API server.
-fn start_agent(system: &mut System, api: &ScriptedApi, dir: &Path, device: &DeviceKey) {
-    let config = kubeconfig(dir, &json!({"server": api.url()}), &json!({}));
-    let (helm, hub) = (write_helm(dir), format!("nats://{}", system.address()));
-    let (config, helm, data) = (config.display(), helm.display(), system.device_dir(device));
-    let args = format!(
-        "--nats-url {hub} --site {} --device {} --data-dir {} --runtime kubernetes --kubeconfig {config} --helm {helm} \
-         --heartbeat 1s --reconnect-max 1s --retry-min 500ms --retry-max 2s",
-        device.site,
-        device.device,
-        data.display()
-    );
-    let args = args.split_whitespace().map(str::to_owned).collect();
-    system.start_own(Spec { name: AGENT.to_owned(), program: program("muster-agent-kubernetes"), args });
-    muster_simulator::repository::write_devices(&system.repository, std::slice::from_ref(device)).unwrap();
-}
-
-/// Commits a deployment of one component with the manifest of a Deployment.
-async fn publish_manifests(system: &System, component: &str, object: &str, replicas: u32) {
-    let manifests = deployment(object, &replicas.to_string(), "web:1");
-    let document = json!({
-        "id": "web", "metadata": {"name": "web"},
-        "spec": {
-            "applicationId": "com-example-web",
-            "deploymentProfile": {
-                "type": "kubernetes",
-                "components": [{"name": component, "properties": {"manifests": manifests, "timeout": "40s"}}],
-            },
-        },
-    });
-    system.repository.write("fleet/web.yaml", &document.to_string()).unwrap();
-    system.repository.commit(&format!("web of {component}")).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_renamed_component_starts_before_the_old_one_is_removed() {
-    let mut system = System::start().await;
-    let (api, dir, device) =
-        (ScriptedApi::start().await, tempfile::tempdir().unwrap(), key("plant-a/cluster"));
-    let _controller = api.start_controller();
-    start_agent(&mut system, &api, dir.path(), &device);
-    publish_manifests(&system, "first", "web", 1).await;
-    verdict(&system, "web", 1, Verdict::Converged).await;
-
-    // Another object: it is applied before the obsolete one is deleted.
-    api.requests();
-    publish_manifests(&system, "second", "web-2", 1).await;
-    let other = "/apis/apps/v1/namespaces/muster-web/deployments/web-2";
-    let gone = async || {
-        let is_gone = api.object(WEB).is_none() && api.object(other).is_some();
-        if is_gone { Ok(()) } else { Err(format!("{:?}", api.paths())) }
-    };
-    system.eventually("the renamed component has replaced the old one", gone).await;
-    let requests = api.requests();
-    let first = |method: &str, path: &str| {
-        let is_it = |it: &String| it.starts_with(method) && it.split(['?', ' ']).any(|part| part == path);
-        requests.iter().position(is_it).unwrap_or_else(|| panic!("{method} {path}: {requests:?}"))
-    };
-    assert!(first("PATCH", other) < first("DELETE", WEB), "{requests:?}");
-    verdict(&system, "web", 1, Verdict::Converged).await;
-
-    // The same object: the obsolete component is removed first.
-    publish_manifests(&system, "third", "web-2", 2).await;
-    system
-        .eventually("the object belongs to the third component", async || {
-            let object = api.object(other).unwrap_or_default();
-            if object["spec"]["replicas"] == 2 { Ok(()) } else { Err(object["spec"].to_string()) }
-        })
-        .await;
-    verdict(&system, "web", 1, Verdict::Converged).await;
-    nothing_lost(&system).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_killed_within_an_upgrade_leaves_a_release_that_converges() {
     let mut system = System::start().await;
@@ -113,7 +38,17 @@ async fn an_agent_killed_within_an_upgrade_leaves_a_release_that_converges() {
     let template = template.to_string().replace("\"REPLICAS\"", "{{ .Values.replicas }}");
     let chart = dir.path().join("chart");
     let location = write_chart(&chart, "1.0.0", &[("web.yaml", &template)]);
-    start_agent(&mut system, &api, dir.path(), &device);
+    let config = kubeconfig(dir.path(), &json!({"server": api.url()}), &json!({}));
+    let (helm, hub) = (write_helm(dir.path()), format!("nats://{}", system.address()));
+    let (config, helm, data) = (config.display(), helm.display(), system.device_dir(&device));
+    let args = format!(
+        "--nats-url {hub} --site plant-a --device cluster --data-dir {} --runtime kubernetes --kubeconfig {config} --helm {helm} \
+         --heartbeat 1s --reconnect-max 1s --retry-min 500ms --retry-max 2s",
+        data.display()
+    );
+    let args = args.split_whitespace().map(str::to_owned).collect();
+    system.start_own(Spec { name: AGENT.to_owned(), program: program("muster-agent-kubernetes"), args });
+    muster_simulator::repository::write_devices(&system.repository, std::slice::from_ref(&device)).unwrap();
     publish(&system, &location, 1).await;
     verdict(&system, "web", 1, Verdict::Converged).await;
     assert_eq!(api.object(WEB).unwrap()["spec"]["replicas"], 1);

@@ -17,7 +17,6 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::obsolete::ObsoleteComponents;
 use crate::runtime::{Running, Runtime, Started, Stopped, Unit, UnitName, code};
 
 /// Time beyond its limit after which a call to the runtime is given up: more than the runtime needs to remove what it had
@@ -63,9 +62,9 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// Starts every unit: in order, each after the one before unless that one does not wait. The first failure ends it. Where the
-    /// runtime replaces versions in place, obsolete components are removed [beside](super::obsolete) the starts, or once all are
-    /// ready. Elsewhere they are removed before, and other versions stopped.
+    /// Removes obsolete components and stops units of other versions, then starts every unit: in order, each after the one before
+    /// unless that one does not wait. The first failure ends it. Obsolete components are those that the desired version lacks; they are
+    /// removed first, because they may hold what a successor needs: a port, an object of a cluster, the room on the node.
     ///
     /// `ready` are the components that the hub knows as installed; nothing is reported of those that are. `failed` are those that
     /// have begun and failed: one of them starts at once if all before it ran. So does another version of one that runs, if all
@@ -82,19 +81,14 @@ impl Operation {
             Ok(running) => running,
             Err(error) => return self.report(OperationEvent::Failed(error)).await,
         };
-        let obsolete =
-            ObsoleteComponents::among(&running, |name| units.iter().any(|unit| unit.component == *name));
-        if !self.runtime.replaces_versions()
-            && let Err(error) = self.clear(&running, &units, &obsolete).await
+        if let Err(error) = self.clear(&running, &units).await {
+            return self.report(OperationEvent::Failed(error)).await;
+        }
+        if self.cancel.is_cancelled()
+            || !self.start_in_order(&units, &running, &ready, &failed).await
+            || self.cancel.is_cancelled()
         {
-            return self.report(OperationEvent::Failed(error)).await;
-        }
-        let all_started = self.start_in_order(&units, &running, &ready, &failed, &obsolete).await;
-        if !all_started || self.cancel.is_cancelled() {
             return;
-        }
-        if let Err(error) = self.prune(&obsolete).await {
-            return self.report(OperationEvent::Failed(error)).await;
         }
         for component in removal_jobs.into_iter().filter(|job| !ready.contains(job)) {
             self.report(OperationEvent::Component(component, State::Installed, None)).await;
@@ -108,7 +102,6 @@ impl Operation {
         running: &[Running],
         ready: &BTreeSet<ComponentName>,
         failed: &BTreeSet<ComponentName>,
-        obsolete: &ObsoleteComponents,
     ) -> bool {
         let mut behind = FuturesUnordered::new();
         let (mut all_ran, mut all_ready) = (true, true);
@@ -121,7 +114,7 @@ impl Operation {
             let is_repeated = all_ran && failed.contains(&unit.component) || all_ready && is_updated;
             let wait = wait.filter(|_| !runs && !is_repeated);
             (all_ran, all_ready) = (all_ran && runs, all_ready && is_reported);
-            let start = self.start_after(wait, unit, is_reported, obsolete);
+            let start = self.start_after(wait, unit, is_reported);
             if !unit.workload.gate().waits() {
                 behind.push(start);
             } else if !run_alongside(start, &mut behind).await {
@@ -142,13 +135,11 @@ impl Operation {
             Ok(running) => running,
             Err(error) => return self.report(OperationEvent::Failed(error)).await,
         };
-        let obsolete = ObsoleteComponents::among(&running, |name| {
-            complete.as_ref().is_none_or(|all| all.contains(name))
-        });
         for unit in &units {
-            self.start(unit, running.iter().any(|found| is_version(found, unit)), &obsolete).await;
+            self.start(unit, running.iter().any(|found| is_version(found, unit))).await;
         }
-        if let Err(error) = self.prune(&obsolete).await {
+        let Some(complete) = complete else { return };
+        if let Err(error) = self.remove_obsolete(&running, |name| complete.contains(name)).await {
             self.report(OperationEvent::Failed(error)).await;
         }
     }
@@ -190,14 +181,12 @@ impl Operation {
         Ok(running)
     }
 
-    /// Stops what runs and is none of these units.
-    async fn clear(
-        &self,
-        running: &[Running],
-        units: &[Unit],
-        obsolete: &ObsoleteComponents,
-    ) -> Result<(), StatusError> {
-        self.prune(obsolete).await?;
+    /// Removes obsolete components, and stops other versions of the units.
+    async fn clear(&self, running: &[Running], units: &[Unit]) -> Result<(), StatusError> {
+        self.remove_obsolete(running, |name| units.iter().any(|unit| unit.component == *name)).await?;
+        if self.runtime.replaces_versions() {
+            return Ok(());
+        }
         for unit in units {
             let is_other = |found: &Running| found.name == unit.name() && !is_version(found, unit);
             if running.iter().any(is_other) {
@@ -207,14 +196,24 @@ impl Operation {
         Ok(())
     }
 
-    /// Starts a unit after a time; true if it is ready. An agent that is killed meanwhile begins the time anew.
-    async fn start_after(
+    /// Removes the running components that are not desired, unless the operation is cancelled. The first failure ends it.
+    async fn remove_obsolete(
         &self,
-        wait: Option<Duration>,
-        unit: &Unit,
-        is_reported: bool,
-        obsolete: &ObsoleteComponents,
-    ) -> bool {
+        running: &[Running],
+        is_desired: impl Fn(&ComponentName) -> bool,
+    ) -> Result<(), StatusError> {
+        let names: BTreeSet<_> = running.iter().map(|found| &found.name.component).collect();
+        for component in names.into_iter().filter(|name| !is_desired(name)) {
+            if self.cancel.is_cancelled() {
+                break;
+            }
+            self.remove_component(component).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts a unit after a time; true if it is ready. An agent that is killed meanwhile begins the time anew.
+    async fn start_after(&self, wait: Option<Duration>, unit: &Unit, is_reported: bool) -> bool {
         if let Some(wait) = wait {
             let component = &unit.component;
             self.report(OperationEvent::Component(component.clone(), State::Installing, None)).await;
@@ -225,15 +224,15 @@ impl Operation {
             }
             self.report(OperationEvent::Progress(component.clone(), None)).await;
         }
-        self.start(unit, is_reported, obsolete).await
+        self.start(unit, is_reported).await
     }
 
     /// Starts a unit; true if it is ready.
-    async fn start(&self, unit: &Unit, is_reported: bool, obsolete: &ObsoleteComponents) -> bool {
+    async fn start(&self, unit: &Unit, is_reported: bool) -> bool {
         if !is_reported {
             self.report(OperationEvent::Component(unit.component.clone(), State::Installing, None)).await;
         }
-        let (state, error) = match self.run_beside(unit, obsolete).await {
+        let (state, error) = match self.run(unit).await {
             Ok(Started::Ready) => (State::Installed, None),
             Ok(Started::Cancelled) => return false,
             Err(error) => (State::Failed, Some(error)),

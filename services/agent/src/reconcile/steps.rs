@@ -48,10 +48,10 @@ impl Reconciler {
         task.record.generation = generation;
         task.record.entry = entry.clone();
         task.record.killed.clear();
-        let is_cut_short = task.is_cut_short;
+        let was_cancelled = task.was_cancelled;
         task.report(&self.reports).await;
-        if is_cut_short {
-            // All of it runs; only what the cancelled operation has left is removed.
+        if was_cancelled && !entry.stopped {
+            // All of it runs; obsolete components that the cancelled operation has left are removed.
             self.start(&entry.id, BTreeMap::new());
         }
     }

@@ -25,7 +25,7 @@ pub(super) struct DeploymentTask {
     pub(super) record: DeploymentRecord,
     pub(super) operation: Option<RunningOperation>,
     /// The last operation was cancelled, and may have left obsolete components.
-    pub(super) is_cut_short: bool,
+    pub(super) was_cancelled: bool,
     /// An error of the deployment as a whole that was cleared for another attempt and not reported yet: the hub and the
     /// database still hold it.
     cleared_error: Option<StatusError>,
@@ -72,7 +72,7 @@ impl DeploymentTask {
         let mut task = Self {
             record,
             operation: None,
-            is_cut_short: false,
+            was_cancelled: false,
             cleared_error: None,
             delays,
             delay_bounds: (retry.min, retry.max),
@@ -161,7 +161,7 @@ impl DeploymentTask {
             generation: self.record.generation,
             leaving: self.record.leaving,
         });
-        self.is_cut_short = false;
+        self.was_cancelled = false;
         self.retry_at = None;
         self.exits.clear();
         let units = self.record.units(device).unwrap_or_default();
@@ -176,8 +176,8 @@ impl DeploymentTask {
         rng: &mut fastrand::Rng,
         now: Instant,
     ) -> Option<Duration> {
-        self.is_cut_short = self.operation.take().is_some_and(|operation| operation.cancel.is_cancelled());
-        if self.is_cut_short
+        self.was_cancelled = self.operation.take().is_some_and(|operation| operation.cancel.is_cancelled());
+        if self.was_cancelled
             && let Some(error) = self.cleared_error.take()
         {
             // It is not known whether the error is gone, so the one that the hub knows is kept.

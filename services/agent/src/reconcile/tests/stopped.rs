@@ -160,3 +160,20 @@ async fn a_component_that_had_to_be_killed_is_reported_as_such() {
     trial.until("web@4 removed: db=removed ui=removed").await;
     assert_eq!(reason(&trial), killed, "also after others have ended in time");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_is_repeated_while_it_is_under_way_starts_nothing() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
+    trial.until("web@1 installed: db=installed ui=installed").await;
+    trial.runtime.forget_calls();
+    trial.runtime.delay_stop("web/db", Duration::from_secs(10));
+    trial.desire(document(2, vec![stopped("web", 2, &["db", "ui"])]));
+    trial.until("web@2 removing: db=removing ui=pending").await;
+    // The same content with a newer target generation cancels the operation that stops the last component.
+    trial.desire(document(3, vec![stopped("web", 3, &["db", "ui"])]));
+    trial.until("web@3 pending: db=pending ui=pending").await;
+    trial.wait_until_idle().await;
+    assert_eq!(trial.runtime.calls(), ["stop web/ui", "stop web/db"]);
+    assert!(trial.runtime.running().is_empty());
+}

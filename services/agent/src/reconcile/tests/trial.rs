@@ -26,11 +26,7 @@ struct World {
     calls: Vec<String>,
     slow: BTreeMap<String, Duration>,
     fail: BTreeMap<String, u32>,
-    unfetchable: BTreeMap<String, u32>,
     fail_stop: BTreeMap<String, u32>,
-    /// Units that a cluster refuses while another one runs.
-    refused: BTreeMap<String, String>,
-    is_cluster: bool,
     stops: BTreeMap<String, Stops>,
     fail_inventory: u32,
     progress: BTreeMap<String, Vec<&'static str>>,
@@ -67,21 +63,6 @@ impl ScriptedRuntime {
 
     pub(super) fn fail(&self, unit: &str, times: u32) {
         self.world().fail.insert(unit.to_owned(), times);
-    }
-
-    /// It replaces versions in place, as a cluster does.
-    pub(super) fn be_cluster(&self) {
-        self.world().is_cluster = true;
-    }
-
-    /// The unit is refused while the other one runs.
-    pub(super) fn refuse_beside(&self, unit: &str, other: &str) {
-        self.world().refused.insert(unit.to_owned(), other.to_owned());
-    }
-
-    /// The next fetches of its package fail, this number of them.
-    pub(super) fn fail_fetch(&self, unit: &str, times: u32) {
-        self.world().unfetchable.insert(unit.to_owned(), times);
     }
 
     pub(super) fn fail_stop(&self, unit: &str, times: u32) {
@@ -146,10 +127,6 @@ impl Runtime for ScriptedRuntime {
         &[ProfileType::Process]
     }
 
-    fn replaces_versions(&self) -> bool {
-        self.world().is_cluster
-    }
-
     fn start_progress(&self, name: &UnitName) -> Option<String> {
         self.world().progress.get_mut(&label(name))?.pop().map(str::to_owned)
     }
@@ -164,14 +141,6 @@ impl Runtime for ScriptedRuntime {
             let found = {
                 let mut world = self.world();
                 world.calls.push(format!("{} {here}", if unit.is_job { "run" } else { "start" }));
-                if world.refused.get(&here).is_some_and(|other| world.running.contains_key(other)) {
-                    let message = "the object belongs to another one";
-                    return Err(StatusError::new(code::APPLY_CONFLICT, unit.component.as_str(), message));
-                }
-                if take_one(&mut world.unfetchable, &here) {
-                    let message = "cannot fetch its package";
-                    return Err(StatusError::new(code::PACKAGE_FAILED, unit.component.as_str(), message));
-                }
                 world.running.insert(here.clone(), unit.digest_prefix())
             };
             match found {

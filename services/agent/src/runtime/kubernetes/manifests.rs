@@ -34,29 +34,8 @@ const RANKS: [&[&str]; 4] = [
     &["Service"],
 ];
 
-/// The annotation of an object with the release of Helm that it belongs to.
-const RELEASE_ANNOTATION: &str = "meta.helm.sh/release-name";
-
-/// The owners of objects, by the name of the object.
-type Owners = HashMap<String, Owner>;
-
-/// What an object belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Owner {
-    /// An inventory, by its id.
-    Inventory(String),
-    /// A release of Helm: removing it deletes the object, whoever applied it last.
-    Release(String),
-}
-
-impl std::fmt::Display for Owner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Inventory(id) => write!(f, "inventory {id}"),
-            Self::Release(name) => write!(f, "Helm release {name}"),
-        }
-    }
-}
+/// The inventories that objects belong to, by the name of the object.
+type Owners = HashMap<String, String>;
 
 /// The error of applying manifests.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +50,8 @@ pub(super) enum ApplyError {
         #[source]
         source: ApiError,
     },
-    #[error("{object} belongs to another deployment ({owner}): give it another name or namespace")]
-    Owned { object: String, owner: Owner },
+    #[error("{object} belongs to another deployment (inventory {owner}): give it another name or namespace")]
+    Owned { object: String, owner: String },
 }
 
 /// Destination of objects that are applied.
@@ -207,7 +186,7 @@ impl ClusterView {
         for (key, _) in counts.into_iter().filter(|(_, count)| *count >= LISTED_FROM) {
             let found = self.list(&format!("{}?", key.resource.collection(key.namespace.as_deref()))).await?;
             let name = |object: &Value| Some(object["metadata"]["name"].as_str()?.to_owned());
-            let owned = found.iter().filter_map(|object| Some((name(object)?, owner_of(object)?)));
+            let owned = found.iter().filter_map(|object| Some((name(object)?, owner_of(object)?.to_owned())));
             owners.insert(key.clone(), owned.collect());
         }
         Ok(owners)
@@ -226,11 +205,10 @@ impl ClusterView {
             Some(owners) => owners.get(&reference.name).cloned(),
             None => {
                 let found = self.client.find(&path, METADATA).await.map_err(failed)?;
-                found.as_ref().and_then(owner_of)
+                found.as_ref().and_then(owner_of).map(str::to_owned)
             }
         };
-        let own = Owner::Inventory(inventory.to_owned());
-        if let Some(owner) = owner.filter(|owner| *owner != own) {
+        if let Some(owner) = owner.filter(|owner| owner != inventory) {
             return Err(ApplyError::Owned { object: reference.to_string(), owner });
         }
         let mut document = document.clone();
@@ -249,7 +227,6 @@ impl ClusterView {
     async fn delete_members(&self, members: &[Member], inventory: &str) -> Result<(), ClusterError> {
         let mut members: Vec<_> = members.iter().collect();
         members.sort_by_key(|member| std::cmp::Reverse(rank(&member.kind)));
-        let own = Owner::Inventory(inventory.to_owned());
         let mut deleted = Vec::new();
         for member in members {
             let resource = match self.member_resource(member).await {
@@ -260,7 +237,7 @@ impl ClusterView {
             let object = object_of(member, resource);
             let path = object.key.resource.path(&object.reference);
             let Some(found) = self.client.find(&path, METADATA).await? else { continue };
-            if owner_of(&found).is_some_and(|owner| owner == own) && self.client.delete(&path).await? {
+            if owner_of(&found).is_some_and(|owner| owner == inventory) && self.client.delete(&path).await? {
                 deleted.push((path, object.reference.to_string()));
             }
         }
@@ -305,11 +282,8 @@ fn add(members: &mut Vec<Member>, member: Member) {
     }
 }
 
-/// The inventory of an object; if it has none, its release.
-fn owner_of(object: &Value) -> Option<Owner> {
-    let annotations = &object["metadata"]["annotations"];
-    let text = |name: &str| annotations[name].as_str().map(str::to_owned);
-    text(OWNER_ANNOTATION).map(Owner::Inventory).or_else(|| text(RELEASE_ANNOTATION).map(Owner::Release))
+fn owner_of(object: &Value) -> Option<&str> {
+    object["metadata"]["annotations"][OWNER_ANNOTATION].as_str()
 }
 
 fn rank_of(object: &Value) -> usize {

@@ -83,8 +83,6 @@ impl KubernetesStartError {
             Self::Helm(_) | Self::Remove(KubernetesRemoveError::Helm(_)) => code::HELM_FAILED,
             Self::Apply(ApplyError::Object { source: ApiError::Refused { code: CONFLICT, .. }, .. })
             | Self::Apply(ApplyError::Owned { .. }) => code::APPLY_CONFLICT,
-            // The cluster cannot be reached, as with the errors of a query.
-            Self::Apply(ApplyError::Object { source, .. }) if source.is_outage() => code::START_FAILED,
             Self::Apply(ApplyError::Object { .. } | ApplyError::Manifest(_)) => code::APPLY_FAILED,
             Self::Apply(ApplyError::Cluster(ClusterError::Discovery(DiscoveryError::NoKind { .. }))) => {
                 code::APPLY_FAILED
