@@ -24,8 +24,11 @@ async def approve(hub, types, plans):
     waiting = {"state": ["PENDING_APPROVAL"], "type": types, "plan": plans}
     for found in (await ask(hub, "operation-list", waiting))["operations"]:
         operation = {"plan": found["plan"], "instance": found["instance"], "operation": found["operation"]["id"]}
-        await ask(hub, "operation-approve", {**operation, "rule": f"type {found['operation']['type']}"})
-        print(f"approved {found['operation']['type']} of {found['instance']}", flush=True)
+        try:
+            await ask(hub, "operation-approve", {**operation, "rule": f"type {found['operation']['type']}"})
+            print(f"approved {found['operation']['type']} of {found['instance']}", flush=True)
+        except RuntimeError as refusal:  # somebody else decided meanwhile
+            print(refusal, file=sys.stderr, flush=True)
 
 
 async def main(args):
@@ -43,4 +46,7 @@ if __name__ == "__main__":
     parser = arguments(__doc__)
     parser.add_argument("--types", default="CREATE,UPDATE", help="types of operations (default: CREATE,UPDATE)")
     parser.add_argument("--plans", default="", help="plans (default: all)")
-    asyncio.run(main(parser.parse_args()))
+    arguments = parser.parse_args()
+    if not arguments.types.strip(", "):
+        parser.error("--types: name a type; an empty list would approve every operation")
+    asyncio.run(main(arguments))

@@ -310,10 +310,11 @@ impl Publisher {
     async fn write_due(&mut self) {
         let begun = Instant::now();
         let due = if self.rest.until() <= begun { self.writer.due_now() } else { Vec::new() };
+        let mut writes = 0;
         for look in due.chunks(LOOK_MAX) {
-            self.write_look(look).await;
+            writes += self.write_look(look).await;
         }
-        self.rest.begin(due.len(), begun.elapsed(), Instant::now());
+        self.rest.begin(writes, begun.elapsed(), Instant::now());
         self.write_spare().await;
         self.judge_doubtful().await;
         self.count_due();
@@ -337,9 +338,12 @@ impl Publisher {
         self.set_spare_aside(|key| turn.contains(key));
     }
 
-    async fn write_look(&mut self, keys: &[ViewKey]) {
+    /// Writes those of the views that have changed; returns how many writes it sent.
+    async fn write_look(&mut self, keys: &[ViewKey]) -> usize {
         let (writes, metrics) = (self.collect_writes(keys), &self.metrics);
+        let sent = writes.len();
         self.writer.write(writes, |outcome| metrics.queries.view(outcome.into())).await;
+        sent
     }
 
     /// Checks whether LEDGER reaches the position of views that have been ahead for long.

@@ -95,8 +95,10 @@ pub(crate) fn tests_that_do_not_exist(pages: &[Page]) -> Vec<String> {
             && !span.starts_with("muster_")
             && !is_vector(span)
     };
+    // A number and `…` stand for all tests of a row; a longer beginning would stand for one, and nobody would notice another.
+    let is_cut = |span: &str| span.strip_suffix("_…").is_some_and(|begin| begin.contains('_'));
     let gone = |page: &Page| {
-        let named = page.spans().filter(|(_, span)| is_test(span) && !tests.contains(*span));
+        let named = page.spans().filter(|(_, span)| is_test(span) && !tests.contains(*span) || is_cut(span));
         named.map(|(at, span)| format!("{}:{at}: there is no test {span}", page.path)).collect::<Vec<_>>()
     };
     pages.iter().flat_map(gone).collect()

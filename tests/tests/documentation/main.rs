@@ -120,6 +120,13 @@ fn every_test_that_a_page_names_exists() {
 }
 
 #[test]
+fn a_test_that_does_not_exist_or_is_cut_short_is_found() {
+    let page =
+        Page::new("a.md", "# A\n`there_is_no_test_of_this_name_in_the_tree` `a_test_that_…` `m08_…`\n");
+    assert_eq!(lists::tests_that_do_not_exist(&[page]).len(), 2);
+}
+
+#[test]
 fn pages_use_no_word_that_has_a_plain_one() {
     none("words", &lists::habits(&repository::pages()));
     let bad = Page::new("a.md", "# A\nWhoever asks.\nIt ends. Of these one is it.\nIt is said\nagain.\n");
