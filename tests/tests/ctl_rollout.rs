@@ -198,6 +198,26 @@ async fn a_wave_that_needs_approval_waits_for_a_person() {
 }
 
 #[tokio::test]
+async fn a_canary_without_the_deployment_holds_it_until_a_person_goes_on() {
+    // The canary runs `web` alone.
+    let (mut system, _) = governed(ROLLOUT).await;
+    start_planner(&mut system);
+    system.repository.write("sites/plant8/tool.yaml", &sleeper("tool", 1)).unwrap();
+    system.repository.commit("a tool of one site").await.unwrap();
+    let show = ["rollout", "show", "tool"];
+    says(&system, &show, "wave canary matches no target of tool").await;
+    for device in &DEVICES[2..] {
+        assert_eq!(document(&system, device).await.deployments.len(), 1, "{device}");
+    }
+    let (code, said) =
+        muster(&system, &["rollout", "next", "tool", "--force", "--reason", "it is new"]).await;
+    assert_eq!(code, 0, "{said}");
+    says(&system, &show, "done: every target has the content").await;
+    let (code, said) = muster(&system, &["rollout", "verify", "tool"]).await;
+    assert_eq!(code, 0, "{said}");
+}
+
+#[tokio::test]
 async fn a_policy_in_python_approves_a_wave_that_the_planner_then_releases() {
     let waves = "\
 apiVersion: muster/v1

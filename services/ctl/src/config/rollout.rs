@@ -45,7 +45,7 @@ gives the past of a decision, or no decision rests on evidence.";
 /// `muster rollout`
 #[derive(Debug, Subcommand)]
 pub enum RolloutCommand {
-    /// Changes that wait for a release, those of most devices first
+    /// Changes that wait for a release: those first that only a person or a commit continues, then those of most devices
     List,
     /// The waves of a deployment's rollouts, and the next step of each
     Show {

@@ -171,7 +171,7 @@ const fn style(gate: Gate) -> anstyle::Style {
     match gate {
         Gate::Open => WELL,
         Gate::Shut | Gate::Soaking | Gate::Checking => MOVING,
-        Gate::Approving => UNSURE,
+        Gate::Approving | Gate::Empty => UNSURE,
         Gate::TooManyFailures | Gate::OutOfReach | Gate::CheckFailed => BAD,
     }
 }

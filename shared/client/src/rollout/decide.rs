@@ -214,8 +214,11 @@ pub(super) async fn force(
 
 /// The wave whose gate holds a rollout: it is shut, asks its checks, or has failed. Of a paused rollout it is the first such one.
 fn forcible(rollout: &RolloutProgress) -> Option<usize> {
-    let is_held =
-        |wave: &WaveState| wave.tally.released > 0 && !matches!(wave.gate, Gate::Open | Gate::Approving);
+    let is_held = |wave: &WaveState| match wave.gate {
+        Gate::Open | Gate::Approving => false,
+        Gate::Empty => true,
+        _ => wave.tally.released > 0,
+    };
     match &rollout.state.step {
         Step::Wait { wave, because: Blocked::Gate } | Step::Check { wave } => Some(*wave),
         Step::Fail { wave, because, .. } if *because != Failure::RolloutDeadline => Some(*wave),

@@ -1,12 +1,13 @@
 //! Gathers the rollouts of a deployment: its targets from the publisher, and the lines of its devices from the query service.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use muster_contract::canonical::Digest;
 use muster_contract::query::{GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus};
 use muster_contract::rollout::{
-    HeldChange, OpenRollout, Rollout, RolloutRecord, TargetsAnswer, TargetsQuery,
+    HeldChange, OpenRollout, Rollout, RolloutPhase, RolloutRecord, TargetsAnswer, TargetsQuery,
 };
 use muster_contract::status::StatusQuery;
 use muster_contract::{DeploymentId, Timestamp};
@@ -46,19 +47,29 @@ pub struct HeldChanges {
     pub open_omitted: u64,
 }
 
-/// The held changes, by the publisher's status.
+/// The held changes, by the publisher's status: those first that only a person or a commit continues, then those of most devices.
 ///
 /// # Errors
 /// No publisher answers, or it has no commit yet.
 pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
     let status: PublisherStatus = understood(&hub.publisher("status", &PublisherQuery::default()).await?)?;
-    let changes = git_of(status)?.map(|git| HeldChanges {
+    let mut changes = git_of(status)?.map_or_else(HeldChanges::default, |git| HeldChanges {
         held: git.held,
         omitted: git.held_omitted,
         open: git.open_rollouts,
         open_omitted: git.open_omitted,
     });
-    Ok(changes.unwrap_or_default())
+    changes.sort_worst_first();
+    Ok(changes)
+}
+
+impl HeldChanges {
+    /// The publisher's order is for planners, which cannot continue what a decision holds.
+    fn sort_worst_first(&mut self) {
+        let is_under_way = |phase: RolloutPhase| phase.continued_by().is_none();
+        self.held.sort_by_key(|change| (is_under_way(change.phase), Reverse(change.devices.count)));
+        self.open.sort_by_key(|open| is_under_way(open.phase));
+    }
 }
 
 /// The publisher's status of Git; `None` if it has no Git source.
@@ -227,6 +238,25 @@ mod tests {
     use tokio::task::yield_now;
 
     use super::*;
+
+    #[test]
+    fn what_only_a_person_continues_is_listed_first() {
+        let held = |name: &str, count: u64, phase: &str| {
+            json!({ "deployment": name, "rollout": "f", "since": "2026-11-24T00:00:00Z", "phase": phase,
+                "devices": { "count": count, "first": [] } })
+        };
+        let of = |documents: Vec<serde_json::Value>| {
+            documents.into_iter().map(|one| serde_json::from_value(one).unwrap())
+        };
+        let mut changes = HeldChanges {
+            held: of(vec![held("a", 9, "running"), held("b", 1, "stopped"), held("c", 5, "paused")])
+                .collect(),
+            ..HeldChanges::default()
+        };
+        changes.sort_worst_first();
+        let names: Vec<_> = changes.held.iter().map(|change| change.deployment.as_str()).collect();
+        assert_eq!(names, ["c", "b", "a"]);
+    }
 
     #[tokio::test]
     async fn deployments_are_asked_about_together_and_answer_in_order() {

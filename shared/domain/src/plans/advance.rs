@@ -32,8 +32,8 @@ pub(super) struct Pass<'a, E> {
     scheduler: Option<Scheduler>,
     /// By revision and by the types of a node.
     digests: BTreeMap<(RevisionId, Vec<ProfileType>), Option<Digest>>,
-    /// Whether an attempt to place an instance found no node.
-    is_full: bool,
+    /// Why an attempt to place an instance found no node.
+    refusal: Option<String>,
     /// The turns of the open revision's updates.
     turns: Option<Turns>,
     /// The approvals of the open revision.
@@ -41,9 +41,9 @@ pub(super) struct Pass<'a, E> {
 }
 
 impl<'a, E: PlansEvidence> Pass<'a, E> {
-    fn new(evidence: &'a E, now: Timestamp, is_full: bool) -> Self {
+    fn new(evidence: &'a E, now: Timestamp, refusal: Option<String>) -> Self {
         let (made, digests) = Default::default();
-        Self { evidence, now, made, scheduler: None, digests, is_full, turns: None, approvals: None }
+        Self { evidence, now, made, scheduler: None, digests, refusal, turns: None, approvals: None }
     }
 
     /// A node for an instance; `None` if the plan is known to find none.
@@ -52,13 +52,13 @@ impl<'a, E: PlansEvidence> Pass<'a, E> {
         state: &PlansState,
         plan: &Plan,
     ) -> Option<Result<(DeviceKey, String), String>> {
-        if self.is_full && self.scheduler.is_none() {
+        if self.refusal.is_some() && self.scheduler.is_none() {
             return None;
         }
         let scheduler =
             self.scheduler.get_or_insert_with(|| Scheduler::new(state, Wanted::of(plan), self.now));
         let placed = scheduler.place();
-        self.is_full = placed.is_err();
+        self.refusal = placed.as_ref().err().cloned();
         Some(placed)
     }
 
@@ -111,7 +111,7 @@ impl PlansState {
         made: &mut Vec<(PlansDocument, Option<PlansDocument>)>,
     ) {
         let epoch = self.capacity_epoch;
-        let mut pass = Pass::new(evidence, now, self.full.contains(name));
+        let mut pass = Pass::new(evidence, now, self.full.get(name).cloned());
         while let Some(plan) = self.plan(name).filter(|_| made.len() < max) {
             let documents = self.revise(plan, &mut pass, max - made.len());
             if documents.is_empty() {
@@ -137,8 +137,8 @@ impl PlansState {
                 made.push((document, before));
             }
         }
-        if pass.is_full && epoch == self.capacity_epoch {
-            self.full.insert(name.clone());
+        if let Some(refusal) = pass.refusal.filter(|_| epoch == self.capacity_epoch) {
+            self.full.insert(name.clone(), refusal);
         }
     }
 
@@ -443,7 +443,9 @@ fn result(
         Some((OperationState::Succeeded, String::new()))
     } else if evidence.failed(order, plan.spec.retries.as_ref()) {
         let verb = if is_stop { "stop" } else { "run" };
-        Some((OperationState::Failed, format!("node {node} could not {verb} it, and needs attention")))
+        let error = evidence.last_error().map_or_else(String::new, |error| format!(" ({error})"));
+        let message = format!("node {node} could not {verb} it{error}, and needs attention");
+        Some((OperationState::Failed, message))
     } else {
         None
     }

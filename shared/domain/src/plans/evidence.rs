@@ -79,6 +79,14 @@ impl<'a> PlacementEvidence<'a> {
         self.retries.first().filter(|_| self.is_reported(order, Standing::Failed))
     }
 
+    /// The last error of the node's attempts, with its number.
+    pub fn last_error(&self) -> Option<String> {
+        let Retry { attempt, last_error, .. } = self.retries.first()?;
+        let words = [&last_error.code, &last_error.message].map(String::as_str);
+        let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        Some(format!("attempt {attempt}: {}", words.join(": ")))
+    }
+
     /// Whether the node has stopped the instance by an order to stop it: its components are then `pending`.
     pub fn is_stopped(&self, order: Digest) -> bool {
         self.is_reported(order, Standing::Pending)

@@ -10,10 +10,11 @@ use muster_contract::plans::{
     Instance, InstanceCreateRequest, InstanceState, OperationRequest, OperationState, OperationType,
     Placement, Plan, PlanRevision, PlanState, PlannerErrorBody, RevisionState,
 };
+use muster_contract::query::ErrorCode;
 use muster_contract::{DeviceKey, RevisionId, Timestamp};
 
 use super::content::{content, fits};
-use super::decide::{invalid, not_found, precondition};
+use super::decide::{invalid, not_found, precondition, refuse};
 use super::document::PlansDocument;
 use super::operations::{self, Author};
 use super::schedule::rejection_of;
@@ -135,8 +136,10 @@ impl PlansState {
         let found = self.node(node).ok_or_else(|| not_found(format!("node {node}")))?;
         let ordered = instance.placements.iter().find_map(|placement| placement.revision.as_ref());
         let revision = ordered.and_then(|id| plan.revision(id));
-        if let Some(sentence) = rejection_of(self, plan, revision, found, now) {
-            return Err(precondition(format!("node {node} cannot run it: {sentence}")));
+        if let Some(rejection) = rejection_of(self, plan, revision, found, now) {
+            let code =
+                if rejection.is_of_capacity() { ErrorCode::NoCapacity } else { ErrorCode::Precondition };
+            return Err(refuse(code, format!("node {node} cannot run it: {}", rejection.sentence)));
         }
         let reason = "a person has chosen it".to_owned();
         instance.placements.push(Placement { node: node.clone(), active, revision: None, reason });

@@ -84,9 +84,16 @@ impl<'a> Wanted<'a> {
 
 /// A rule that rejects a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Rejection {
+pub(super) struct Rejection {
     kind: &'static str,
-    sentence: String,
+    pub(super) sentence: String,
+}
+
+impl Rejection {
+    /// Whether the node has no room, so that it may suit once others have left it.
+    pub(super) fn is_of_capacity(&self) -> bool {
+        [ROOM, PORT, VOLUME].contains(&self.kind)
+    }
 }
 
 impl Scheduler {
@@ -424,10 +431,10 @@ pub(super) fn rejection_of(
     revision: Option<&PlanRevision>,
     node: &Node,
     now: Timestamp,
-) -> Option<String> {
+) -> Option<Rejection> {
     let newest = Wanted::of(plan);
     let coordinates = revision.map(|revision| &revision.coordinates).or(newest.coordinates);
-    Rules::new(state, Wanted { coordinates, ..newest }, now).first(node).map(|rejection| rejection.sentence)
+    Rules::new(state, Wanted { coordinates, ..newest }, now).first(node)
 }
 
 /// Whether an instance of a plan would find a node.

@@ -44,7 +44,7 @@ pub struct PlansState {
     /// Plans that may have a next step.
     pub(super) dirty: BTreeSet<PlanName>,
     /// Plans whose last attempt to place an instance found no node, until capacity changes.
-    pub(super) full: BTreeSet<PlanName>,
+    pub(super) full: BTreeMap<PlanName, String>,
     /// Rises whenever a node may have become free.
     pub(super) capacity_epoch: u64,
     /// By plan that waits for its hooks.
@@ -269,7 +269,7 @@ impl PlansState {
     /// Marks the plans that found no node: their instances are tried again.
     fn capacity_changed(&mut self) {
         self.capacity_epoch += 1;
-        self.dirty.extend(std::mem::take(&mut self.full));
+        self.dirty.extend(std::mem::take(&mut self.full).into_keys());
     }
 
     /// Records the request of a document's newest change.

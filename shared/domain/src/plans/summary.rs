@@ -6,7 +6,7 @@ use muster_contract::PlanName;
 use muster_contract::canonical::Digest;
 use muster_contract::plans::{
     Instance, Operation, OperationCounts, OperationState, OperationType, Placement, PlacementStatus, Plan,
-    PlanSummary, RuntimeState,
+    PlanSummary, RevisionState, RuntimeState,
 };
 use muster_contract::view::Standing;
 
@@ -80,11 +80,17 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
                 let sentences: Vec<_> = all.into_iter().map(|status| status.message).collect();
                 explained.message = sentences.join("; ");
             }
+            OperationState::Preparing if explained.message.is_empty() => {
+                explained.message = self.state.full.get(&instance.plan).cloned().unwrap_or_default();
+            }
             OperationState::Approved => {
                 let running = instance.operations.iter().find(|one| one.state == OperationState::Running);
                 explained.message = match (operation.not_before.filter(|time| *time > self.now), running) {
                     (Some(time), _) => format!("it does not run before {time}"),
                     (None, Some(running)) => format!("it waits for operation {}", running.id),
+                    (None, None) if self.is_paused(instance, operation) => {
+                        "its deployment is paused; `muster plan resume` continues it".to_owned()
+                    }
                     (None, None) if self.waits_for_others(instance, operation, approvals) => {
                         "it waits until every operation of the migration is approved".to_owned()
                     }
@@ -94,6 +100,13 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
             _ => {}
         }
         explained
+    }
+
+    /// Whether the revision of an operation is paused.
+    fn is_paused(&self, instance: &Instance, operation: &Operation) -> bool {
+        let plan = self.state.plan(&instance.plan);
+        let revision = plan.zip(operation.revision.as_ref()).and_then(|(plan, id)| plan.revision(id));
+        revision.is_some_and(|revision| revision.state == RevisionState::Paused)
     }
 
     /// Whether an approved operation waits for the approvals of the others of its migration.

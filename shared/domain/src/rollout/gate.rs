@@ -40,6 +40,8 @@ pub enum Gate {
     Open,
     /// Too few targets are confirmed.
     Shut,
+    /// The wave names devices, a site or labels, and matches no target: nothing could be evidence.
+    Empty,
     /// Enough targets are confirmed, but too few of them for the soak time.
     Soaking,
     /// More targets have failed than the wave allows.
@@ -66,6 +68,7 @@ impl fmt::Display for Gate {
         f.write_str(match self {
             Self::Open => "open",
             Self::Shut => "shut",
+            Self::Empty => "empty",
             Self::Soaking => "soaking",
             Self::Checking => "checking",
             Self::Approving => "needs approval",

@@ -14,7 +14,7 @@ use super::policy;
 use super::state::{RolloutState, Step, WaveState};
 use super::steps::{Steps, Targets};
 use super::target::Target;
-use super::waves::{RolloutId, effective, waves_of};
+use super::waves::{RolloutId, effective, unmatched, waves_of};
 
 /// The state of a rollout by its decisions, its targets and the rollouts that it waits for, as of `now`.
 pub fn state(
@@ -31,8 +31,10 @@ pub fn state(
     let targets = &policy::with_offline_policies(&waves, &wave_indices, record, targets, now)[..];
     let tallies = tallies(&waves, &wave_indices, targets, &RolloutClock { record, now });
     let listed = Listed { targets, wave_indices: &wave_indices };
-    let mut state = Judgement { rollout, id, record, waves: &waves, must_wait: !waits_for.is_empty(), now }
-        .state(&tallies, &listed);
+    let unmatched = &unmatched(&waves, &members)[..];
+    let must_wait = !waits_for.is_empty();
+    let mut state =
+        Judgement { rollout, id, record, waves: &waves, unmatched, must_wait, now }.state(&tallies, &listed);
     for (at, wave) in state.waves.iter_mut().enumerate() {
         wave.members = listed.members(at);
     }
@@ -45,6 +47,8 @@ pub(super) struct Judgement<'a> {
     pub(super) id: &'a RolloutId,
     pub(super) record: Option<&'a RolloutRecord>,
     pub(super) waves: &'a [Wave],
+    /// Whether each wave matches no target and must not be empty.
+    pub(super) unmatched: &'a [bool],
     /// Whether a rollout that it comes after has not succeeded.
     pub(super) must_wait: bool,
     pub(super) now: Timestamp,
@@ -53,7 +57,7 @@ pub(super) struct Judgement<'a> {
 impl Judgement<'_> {
     /// The waves without their members, and the next step. The wave of unmatched devices is the last of the counts.
     pub(super) fn state(&self, tallies: &[Tally], targets: &dyn Targets) -> RolloutState {
-        let Self { rollout, id, record, waves, must_wait, now } = *self;
+        let Self { rollout, id, record, waves, must_wait, now, .. } = *self;
         let mut states: Vec<_> = tallies.iter().enumerate().map(|(at, tally)| self.wave(at, tally)).collect();
         let phase = record.map(RolloutRecord::phase).unwrap_or_default();
         let step = decided(phase, targets).unwrap_or_else(|| {
@@ -66,7 +70,7 @@ impl Judgement<'_> {
     }
 
     fn wave(&self, at: usize, tally: &Tally) -> WaveState {
-        let Self { rollout, record, waves, now, .. } = *self;
+        let Self { rollout, record, waves, unmatched, now, .. } = *self;
         let approvals = waves.get(at).and_then(|wave| approvals(rollout, wave, record, now));
         // The gate was open once if a later wave has begun.
         let has_begun = |name: &str| record.is_some_and(|record| record.began(name).is_some());
@@ -74,7 +78,14 @@ impl Judgement<'_> {
             || at < waves.len() && has_begun(REST_WAVE);
         let name = waves.get(at).map_or_else(|| REST_WAVE.to_owned(), |wave| wave.name.to_string());
         let forced = record.is_some_and(|record| record.forced(&name).is_some());
-        let evidence = if forced { Gate::Open } else { gate::judge(waves.get(at), tally) };
+        let is_empty = !has_passed && unmatched.get(at) == Some(&true);
+        let evidence = if forced {
+            Gate::Open
+        } else if is_empty {
+            Gate::Empty
+        } else {
+            gate::judge(waves.get(at), tally)
+        };
         let gate = match waves.get(at).filter(|_| !has_passed) {
             None => evidence,
             Some(wave) => gate::judge_others(wave, evidence, forced, record, approvals),

@@ -28,7 +28,7 @@ use super::policy;
 use super::progress::{Known, RolloutProgress};
 use super::state::{Blocked, RolloutState, Step, waits_for_person};
 use super::target::{Evidence, Target};
-use super::waves::{RolloutId, effective, waves_of};
+use super::waves::{RolloutId, effective, unmatched, waves_of};
 
 /// Time between two judgements of a rollout that has a policy for devices that are not heard, or past a deadline, while there is one.
 const DEVICES_JUDGED_AFTER: Duration = Duration::from_secs(2);
@@ -72,6 +72,8 @@ pub struct LiveRollout {
     revision: String,
     policy: Rollout,
     waves: Vec<Wave>,
+    /// Whether each wave matches no target and must not be empty.
+    unmatched: Vec<bool>,
     record: Option<RolloutRecord>,
     /// The rollouts that it comes after and that have not succeeded.
     waits_for: Vec<WaitsFor>,
@@ -107,7 +109,7 @@ impl LiveRollout {
         let waves = effective(&policy);
         let members: Vec<_> =
             targets.iter().map(|target| (&target.device.key, &target.device.labels)).collect();
-        let wave_indices = waves_of(&waves, &id, &members);
+        let (wave_indices, unmatched) = (waves_of(&waves, &id, &members), unmatched(&waves, &members));
         let mut tallies = vec![Tally::default(); waves.len() + 1];
         wave_indices.iter().for_each(|wave| tallies[*wave].targets += 1);
         // A list of its own: collected in place, the rows would keep the room of the larger targets.
@@ -130,6 +132,7 @@ impl LiveRollout {
             revision,
             policy,
             waves,
+            unmatched,
             tallies,
         };
         (0..rollout.rows.len()).for_each(|at| _ = rollout.observe(at, None));
@@ -336,9 +339,10 @@ impl LiveRollout {
         let counted = this.judges_devices().then(|| this.counted(line, now));
         let (targets, tallies) = counted.unzip();
         let tallies = tallies.unwrap_or_else(|| this.tallies.clone());
-        let Self { policy, id, record, waves, .. } = this;
+        let Self { policy, id, record, waves, unmatched, .. } = this;
         let must_wait = !this.waits_for.is_empty();
-        let judgement = Judgement { rollout: policy, id, record: record.as_ref(), waves, must_wait, now };
+        let record = record.as_ref();
+        let judgement = Judgement { rollout: policy, id, record, waves, unmatched, must_wait, now };
         let mut state = judgement.state(&tallies, &LiveTargets { rollout: this, counted: targets });
         for (wave, in_ledger) in state.waves.iter_mut().zip(&this.in_ledger) {
             wave.in_ledger = *in_ledger;

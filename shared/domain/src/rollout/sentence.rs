@@ -142,6 +142,11 @@ impl RolloutProgress {
                 format!("wave {name} may have {limit} devices in flight, and has as many{rest}")
             }
             Blocked::Budget => format!("wave {name} waits for the budget: {}{rest}", self.budget()),
+            Blocked::Gate if *gate == Gate::Empty => format!(
+                "wave {name} matches no target of {deployment}, so nothing can prove the content there: correct its devices, site or \
+                 selector, set allowEmpty: true, or pass it by `muster rollout next {deployment} --force --reason …`",
+                deployment = self.deployment
+            ),
             Blocked::Gate if *gate == Gate::Soaking => {
                 let soak = policy.map_or_else(String::new, |policy| span(policy.soak));
                 let (bounds, soaked) = (wave.bounds(policy), tally.soaked);

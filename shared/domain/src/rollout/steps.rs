@@ -74,6 +74,7 @@ impl Steps<'_> {
             Gate::Approving => Step::Wait { wave: at, because: Blocked::Approval },
             Gate::Open
             | Gate::Shut
+            | Gate::Empty
             | Gate::Soaking
             | Gate::TooManyFailures
             | Gate::OutOfReach

@@ -343,11 +343,38 @@ fn a_failed_wave_leads_to_the_decision_of_the_rollout() {
 }
 
 #[test]
-fn an_empty_wave_does_not_hold_the_others() {
-    let waves = json!([{ "name": "a", "site": "nowhere", "allowEmpty": true }]);
-    let state = of_waves(waves, &[WAITING]);
-    assert_eq!((state.waves[0].tally.targets, state.waves[0].gate), (0, Gate::Open));
-    assert_eq!(state.step, release(1, &[0]));
+fn a_wave_without_targets_holds_the_others_unless_it_may_be_empty() {
+    let held = Step::Wait { wave: 0, because: Blocked::Gate };
+    for wave in [
+        json!({ "site": "nowhere" }),
+        json!({ "devices": ["s9/d9"] }),
+        json!({ "selector": { "line": "a" } }),
+    ] {
+        let of = |may_be_empty: bool| {
+            let mut first = json!({ "name": "a", "allowEmpty": may_be_empty });
+            first.as_object_mut().unwrap().extend(wave.as_object().unwrap().clone());
+            of_waves(json!([first]), &[WAITING])
+        };
+        let state = of(false);
+        assert_eq!((state.waves[0].tally.targets, state.waves[0].gate), (0, Gate::Empty), "{wave}");
+        assert_eq!(state.step, held, "{wave}");
+        assert_eq!((of(true).waves[0].gate, of(true).step), (Gate::Open, release(1, &[0])), "{wave}");
+    }
+}
+
+#[test]
+fn a_wave_whose_devices_are_all_in_earlier_ones_holds_nothing() {
+    let waves = json!([{ "name": "a", "devices": ["s0/d0"] }, { "name": "b", "site": "s0" }, { "name": "c", "count": 1 }]);
+    let state = of_waves(waves, &[CONFIRMED]);
+    assert_eq!(state.step, Step::Done, "{:?}", state.waves);
+}
+
+#[test]
+fn a_person_lets_a_rollout_pass_a_wave_without_targets() {
+    let document = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": [{ "name": "a", "site": "nowhere" }] });
+    let rollout: Rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
+    let state = decided(rollout, &[(RolloutVerb::Force, "a")], &[WAITING]);
+    assert_eq!((state.waves[0].gate, state.step), (Gate::Open, release(1, &[0])));
 }
 
 fn evidence() -> impl Strategy<Value = (bool, Evidence)> {

@@ -103,6 +103,14 @@ pub fn waves_of(waves: &[Wave], id: &RolloutId, targets: &[(&DeviceKey, &Labels)
     wave_indices
 }
 
+/// Which waves match no target, also not one that an earlier wave has taken, and do not declare that they may be empty. A share or a
+/// number of devices is never empty for that reason.
+pub(super) fn unmatched(waves: &[Wave], targets: &[(&DeviceKey, &Labels)]) -> Vec<bool> {
+    let is_matched = |wave: &Wave| targets.iter().any(|(key, labels)| matches(wave, key, labels));
+    let must_match = |wave: &Wave| !wave.allow_empty && wave.percent.is_none() && wave.count.is_none();
+    waves.iter().map(|wave| must_match(wave) && !is_matched(wave)).collect()
+}
+
 /// Targets in the order in which their wave releases them. Those that a release would not reach come last: the first ones hold the
 /// places in flight.
 pub(super) fn ordered(

@@ -138,6 +138,22 @@ fn an_approval_of_an_ended_revision_approves_no_request_of_a_person() {
 }
 
 #[test]
+fn a_node_without_room_is_refused_with_a_code_of_its_own() {
+    let mut hub = hub();
+    hub.ask(node_request(9, "d0", 1)).unwrap();
+    for state in ["allocating", "allocated"] {
+        hub.node_state(9, state, Some("north")).unwrap();
+    }
+    assert_eq!(hub.code(create(json!({ "node": node_key(9) }))), ErrorCode::NoCapacity);
+    hub.ask(node_request(8, "d0", 64)).unwrap();
+    assert_eq!(
+        hub.code(create(json!({ "node": node_key(8) }))),
+        ErrorCode::Precondition,
+        "it is not allocated"
+    );
+}
+
+#[test]
 fn a_request_that_cannot_be_is_refused_with_its_reason() {
     let mut hub = hub();
     let taken = hub.instances()[0].active().unwrap().node.clone();

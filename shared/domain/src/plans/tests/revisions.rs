@@ -158,9 +158,50 @@ fn a_paused_revision_starts_nothing_until_it_is_resumed() {
     hub.ask(set("pause")).unwrap();
     hub.approve_all();
     assert_eq!((hub.running(), hub.revision_state("r1")), (0, RevisionState::Paused));
+    assert!(explained(&hub)[0].contains("paused"), "{:?}", explained(&hub));
     hub.ask(set("resume")).unwrap();
     hub.converge();
     assert_eq!((hub.running(), hub.revision_state("r1")), (1, RevisionState::Completed));
+}
+
+/// What each operation waits for.
+fn explained(hub: &Hub) -> Vec<String> {
+    let read = PlansRead { state: &hub.state, evidence: &hub.devices, now: hub.now() };
+    let all = read.operations(&OperationsQuery::default(), usize::MAX).operations;
+    all.into_iter().map(|status| status.operation.message).collect()
+}
+
+#[test]
+fn an_operation_of_a_full_plan_says_why_it_has_no_node() {
+    let mut hub = Hub::with_nodes(&[16]);
+    hub.ask(plan_request(&json!({}))).unwrap();
+    hub.deploy("r1", 2, "1");
+    hub.approve_all();
+    // The plan is known to be full, so nothing looks for a node again.
+    let placed = hub.instances().into_iter().find(|instance| !instance.placements.is_empty()).unwrap();
+    let asked = json!({ "plan": "web", "instance": placed.name, "type": "RELOCATE" });
+    hub.ask(PlansRequest::Operation(request(asked))).unwrap();
+    hub.converge();
+    let waits = explained(&hub);
+    assert_eq!(
+        waits.iter().filter(|message| message.contains("no node of 1 has room")).count(),
+        2,
+        "{waits:?}"
+    );
+}
+
+#[test]
+fn a_failed_operation_says_the_last_error_of_its_node() {
+    let mut hub = hub();
+    hub.deploy("r1", 2, "1");
+    let content = hub.digest_of("r1");
+    hub.devices.failing.push(content);
+    let error = json!({ "code": "ImagePullBackOff", "message": "no such tag", "at": "2026-11-24T00:00:00Z" });
+    hub.devices.retries =
+        vec![request(json!({ "attempt": 2, "since": "2026-11-24T00:00:00Z", "lastError": error }))];
+    hub.approve_all();
+    let failed = explained(&hub);
+    assert!(failed[0].contains("(attempt 2: ImagePullBackOff: no such tag)"), "{failed:?}");
 }
 
 fn relocate(hub: &Hub) -> PlansRequest {
