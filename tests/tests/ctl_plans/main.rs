@@ -236,6 +236,10 @@ async fn an_operation_is_completed_by_hand_with_a_reason() {
         let (asked, request) = played.changes().remove(0);
         assert_eq!((asked.as_str(), &request["reason"]), (verb, &json!("seen")), "{line}");
     }
+    let as_mrds_has_it = "instance complete-operation --meta-instance-name Web-DW5PKpHDi1em1D8sGwqejQ \
+                          --operation-id create-0d6e --yes";
+    assert_eq!(played.muster(as_mrds_has_it).await.code, 0);
+    assert_eq!(played.changes()[0].1["reason"], "no reason was given");
     let said = played.muster("operation complete create-0d6e").await;
     assert!(said.code == 2 && said.err.contains("--reason"), "{said:?}");
     let said = played.muster("operation complete --plan idle --reason seen").await;
@@ -316,6 +320,11 @@ async fn clusters_capabilities_and_disruptions_have_commands() {
         ("plan rollback web --to web-1 -D web-3", "plan-rollback"),
         ("plan migrate web --to web-north -D moved", "plan-migrate"),
         ("instance create web --node plant7/press-4", "instance-create"),
+        ("instance create --deployment-plan web --deployment-id web-1", "instance-create"),
+        (
+            "instance add-runtime-instance --meta-instance Web-DW5PKpHDi1em1D8sGwqejQ --node plant7/press-5",
+            "operation-request",
+        ),
         ("instance update web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d -D web-1", "operation-request"),
         ("instance delete web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d", "operation-request"),
         ("instance relocate web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d --to plant7/press-5", "operation-request"),

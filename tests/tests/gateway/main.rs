@@ -11,6 +11,7 @@ mod events;
 mod grpc;
 mod grpc_attempts;
 mod grpc_client;
+mod grpc_entries;
 mod grpc_instances;
 mod grpc_notify;
 mod grpc_python;

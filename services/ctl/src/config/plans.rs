@@ -126,14 +126,14 @@ pub enum InstanceCommand {
     /// Start an instance again
     #[command(visible_alias = "restart-instance")]
     Restart(InstanceArgs),
-    /// Move an instance: another node runs it before the first one stops it
-    #[command(visible_alias = "swap-instance")]
+    /// Move an instance: another node runs it before the first one stops it. An instance without a node gets one
+    #[command(visible_aliases = ["swap-instance", "add-runtime-instance"])]
     Relocate {
         /// The instance.
         #[command(flatten)]
         of: InstanceArgs,
         /// The node, as SITE/DEVICE; chosen by the planner if left out
-        #[arg(long, value_name = "NODE")]
+        #[arg(long, visible_alias = "node", value_name = "NODE")]
         to: Option<DeviceArg>,
     },
     /// Give an instance the content of a deployment that has completed
@@ -299,9 +299,17 @@ pub struct InstanceListArgs {
 
 /// `muster instance create`
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("of").required(true))]
 pub struct InstanceCreateArgs {
     /// The plan
-    pub plan: PlanName,
+    #[arg(group = "of")]
+    pub plan: Option<PlanName>,
+    /// The same, as MRDS has it
+    #[arg(long, group = "of", value_name = "PLAN")]
+    pub deployment_plan: Option<PlanName>,
+    /// The deployment whose content it gets: the newest, and refused if that is another one by then
+    #[arg(short = 'D', long, value_name = "ID")]
+    pub deployment_id: Option<RevisionId>,
     /// The node, as SITE/DEVICE; chosen by the planner if left out
     #[arg(long)]
     pub node: Option<DeviceArg>,
@@ -318,7 +326,7 @@ pub struct InstanceArgs {
     #[arg(group = "which")]
     pub instance: Option<String>,
     /// The same, as MRDS has it
-    #[arg(long, group = "which", value_name = "INSTANCE")]
+    #[arg(long, visible_alias = "meta-instance", group = "which", value_name = "INSTANCE")]
     pub meta_instance_name: Option<String>,
     /// The operation does not run before this time; also 2h or 3d (from now), tomorrow
     #[arg(long, value_name = "TIME", value_parser = time::future)]

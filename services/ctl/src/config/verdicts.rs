@@ -103,9 +103,9 @@ pub struct CompleteArgs {
     pub failed: bool,
 }
 
-/// `muster instance complete`
+/// `muster instance complete`. MRDS's command has no reason, so a constant one is recorded.
 #[derive(Debug, Args)]
-#[command(mut_arg("reason", |reason| reason.required(true)))]
+#[command(mut_arg("reason", |reason| reason.default_value("no reason was given")))]
 pub struct InstanceCompleteArgs {
     /// The operation.
     #[command(flatten)]

@@ -52,13 +52,13 @@ struct Choice {
 
 /// Requests another instance of a plan.
 async fn create(session: &mut Session<'_>, args: InstanceCreateArgs) -> Result<bool, CtlError> {
-    let InstanceCreateArgs { plan, node, yes } = args;
+    let InstanceCreateArgs { plan, deployment_plan, deployment_id: revision, node, yes } = args;
+    let Some(plan) = plan.or(deployment_plan) else { return Ok(false) };
     if !confirmed(session, yes, &format!("Request another instance of plan {plan}"))? {
         return Ok(false);
     }
     let node = node.map(DeviceArg::resolved).transpose()?;
-    let request =
-        InstanceCreateRequest { plan, revision: None, node, expected_version: None, request_id: None };
+    let request = InstanceCreateRequest { plan, revision, node, expected_version: None, request_id: None };
     let answer = session.hub.planner("instance-create", &request).await?;
     session.show(&answer, |instance, _| render::plans::operations_of(instance)).map(|()| true)
 }
@@ -93,6 +93,9 @@ async fn request(
     let name = args.name();
     let query = InstancesQuery { name: vec![name.to_owned()], ..InstancesQuery::default() };
     let status = one(session, &query, &format!("instance '{name}'")).await?;
+    // MRDS's `add-runtime-instance` also gives a node to an instance that has none.
+    let has_no_node = operation_type == OperationType::Relocate && status.instance.active().is_none();
+    let operation_type = if has_no_node { OperationType::Create } else { operation_type };
     add(session, &status, operation_type, choice, args.not_before, args.yes).await
 }
 

@@ -4,20 +4,20 @@
 //! A judgement reads all targets only for a step that names some of them, or if the rollout has a policy for devices that are not
 //! heard or past a deadline, and there are some.
 
+mod listed;
 mod row;
 mod targets;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::labels::Labels;
 use muster_contract::limits::RELEASE_DEVICES_MAX;
 use muster_contract::rollout::{Deadlines, Offline, Rollout, RolloutRecord, RolloutTarget, WaitsFor, Wave};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 
+pub use self::listed::{Content, LiveTarget, TargetDevice};
 use self::row::{Counted, Nanoseconds, Row};
 use self::targets::LiveTargets;
 use super::clock::{Pause, RolloutClock, end_of};
@@ -32,37 +32,6 @@ use super::waves::{RolloutId, effective, unmatched, waves_of};
 
 /// Time between two judgements of a rollout that has a policy for devices that are not heard, or past a deadline, while there is one.
 const DEVICES_JUDGED_AFTER: Duration = Duration::from_secs(2);
-
-/// A device that rollouts govern. Its rollouts share it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TargetDevice {
-    /// The device.
-    pub key: DeviceKey,
-    /// Its labels.
-    pub labels: Labels,
-}
-
-/// The content of the rollout's deployment that a device has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Content {
-    /// Whether it is the rollout's content.
-    pub is_wanted: bool,
-    /// Generation of the device at which it got the content.
-    pub generation: Option<Generation>,
-    /// Time at which it got the content, at the latest.
-    pub at: Option<Timestamp>,
-}
-
-/// A target from the publisher's list.
-#[derive(Debug, Clone)]
-pub struct LiveTarget {
-    /// The device.
-    pub device: Arc<TargetDevice>,
-    /// Its content.
-    pub content: Content,
-    /// Whether the publisher would refuse a release to it now.
-    pub is_refused: bool,
-}
 
 /// A rollout that facts update.
 #[derive(Debug)]

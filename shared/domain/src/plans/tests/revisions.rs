@@ -164,7 +164,7 @@ fn a_paused_revision_starts_nothing_until_it_is_resumed() {
     assert_eq!((hub.running(), hub.revision_state("r1")), (1, RevisionState::Completed));
 }
 
-/// What each operation waits for.
+/// The messages of all operations: what each waits for.
 fn explained(hub: &Hub) -> Vec<String> {
     let read = PlansRead { state: &hub.state, evidence: &hub.devices, now: hub.now() };
     let all = read.operations(&OperationsQuery::default(), usize::MAX).operations;
