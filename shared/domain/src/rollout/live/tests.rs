@@ -1,7 +1,10 @@
 //! A live rollout and the list of all its targets lead to the same judgement, after any sequence of facts, answers and times.
 
+use std::sync::Arc;
+
 use muster_contract::RequestedBy;
 use muster_contract::fact::DeadlineKind;
+use muster_contract::labels::Labels;
 use muster_contract::rollout::{RolloutDecision, RolloutPhase, RolloutVerb, TargetsAnswer};
 use muster_contract::status::TargetStatus;
 use muster_contract::view::{Freshness, Standing};
