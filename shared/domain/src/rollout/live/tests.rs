@@ -21,6 +21,7 @@ const FILE: &str = "fleet/rollout.yaml";
 fn policies() -> Vec<Value> {
     vec![
         json!({}),
+        json!({ "waves": [{ "name": "a", "site": "nowhere" }, { "name": "b", "count": 2 }] }),
         json!({ "waves": [{ "name": "a", "count": 2, "soak": "30s", "maxInFlight": 1 }, { "name": "b", "percent": "70%",
             "success": { "atLeast": "60%" }, "failure": { "atMost": "40%", "minimumSample": 3 } }], "retries": { "max": 2 } }),
         json!({ "waves": [{ "name": "a", "selector": { "ring": "one" }, "perMinute": 2, "order": "hash" },
