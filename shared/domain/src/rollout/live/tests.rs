@@ -21,7 +21,6 @@ const FILE: &str = "fleet/rollout.yaml";
 fn policies() -> Vec<Value> {
     vec![
         json!({}),
-        json!({ "waves": [{ "name": "a", "site": "nowhere" }, { "name": "b", "count": 2 }] }),
         json!({ "waves": [{ "name": "a", "count": 2, "soak": "30s", "maxInFlight": 1 }, { "name": "b", "percent": "70%",
             "success": { "atLeast": "60%" }, "failure": { "atMost": "40%", "minimumSample": 3 } }], "retries": { "max": 2 } }),
         json!({ "waves": [{ "name": "a", "selector": { "ring": "one" }, "perMinute": 2, "order": "hash" },
@@ -31,6 +30,7 @@ fn policies() -> Vec<Value> {
             "success": { "atLeast": "50%", "evidence": "complete" }, "approval": "after" }], "onFailure": "rollback" }),
         json!({ "waves": [{ "name": "a", "percent": "80%", "success": { "atLeast": "50%" }, "failure": { "atMost": 1 } }],
             "deadlines": { "device": "40s", "neverStarted": "70s", "atEnd": "rollback" }, "retries": { "max": 2 } }),
+        json!({ "waves": [{ "name": "a", "site": "nowhere" }, { "name": "b", "count": 2 }] }),
     ]
 }
 
