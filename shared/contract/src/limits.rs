@@ -238,7 +238,7 @@ pub const DEVICE_PEAK_BYTES_PER_SECOND: u64 = 4 * 1024 * 1024;
 pub const DEVICE_BURST_REPORTS: u64 = 100_000;
 /// Shortest upper bound of the reconnect delay.
 pub const RECONNECT_MIN: Duration = Duration::from_secs(1);
-/// Longest reconnect delay of a device: thousands that lost the same hub must not all come back in the same seconds.
+/// Longest reconnect delay of a device: thousands that lost the same hub must not all reconnect at once.
 pub const RECONNECT_MAX: Duration = Duration::from_secs(60);
 /// Clock difference between device and hub that is an incident.
 pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(5 * 60);

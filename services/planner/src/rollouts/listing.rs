@@ -1,5 +1,5 @@
-//! The list of a deployment's targets while its pages come. Each page becomes compact targets at once: the publisher's form of
-//! 100,000 targets takes 40 MB, and would leave holes of that size in the heap. It sends no request.
+//! The list of a deployment's targets, built page by page. Each page becomes compact targets at once: the publisher's form of 100,000
+//! targets takes 40 MB, which the heap does not give back. This module sends no request.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -15,7 +15,7 @@ use crate::error::PlannerError;
 use crate::evidence::Evidence;
 use crate::services::{PAGES_MAX, targets_subject};
 
-/// The pages so far.
+/// The pages received so far.
 #[derive(Debug)]
 pub(crate) struct Listing {
     /// The deployment.

@@ -17,7 +17,7 @@ const FACTOR: u32 = 4;
 const REST_MAX: Duration = Duration::from_secs(1);
 /// The usual time of a write grows by one part in so many with each turn.
 const GROWTH: u32 = 8;
-/// The least time of a write: what fails at once took less, and says nothing about the usual time.
+/// The least time of a write. Writes that fail at once take less, and say nothing about the usual time.
 const EACH_MIN: Duration = Duration::from_micros(10);
 
 /// When the writer may write again, and the usual time of a write.

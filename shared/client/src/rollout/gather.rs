@@ -64,7 +64,7 @@ pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
 }
 
 impl HeldChanges {
-    /// The publisher's order is for planners, which cannot continue what a decision holds.
+    /// Sorts for people. The publisher sorts for planners, which cannot continue a change that a decision holds.
     fn sort_worst_first(&mut self) {
         let is_under_way = |phase: RolloutPhase| phase.continued_by().is_none();
         self.held.sort_by_key(|change| (is_under_way(change.phase), Reverse(change.devices.count)));
