@@ -4,7 +4,8 @@
 The hub records the program's user and the rule with each approval. An operation that somebody else approved or rejected
 meanwhile is left as it is, so the program keeps no state. It needs the rights of an approver.
 
-    python3 approve_operations.py [--types CREATE,UPDATE] [--plans web,line] [--url …] [--creds FILE --tls-ca FILE | --context NAME]
+    python3 approve_operations.py [--types CREATE,UPDATE] [--plans web,line] [--url …]
+                                  [--creds FILE --tls-ca FILE | --context NAME]
 """
 import asyncio, json, sys
 
