@@ -425,9 +425,8 @@ fn restart(workload: &Workload) -> Restart {
 fn stop_timeout(workload: &Workload) -> Duration {
     match workload {
         Workload::Process(process) => process.stop_timeout(),
-        Workload::Simulated(_) | Workload::Compose(_) | Workload::Helm(_) | Workload::Kubernetes(_) => {
-            STOP_TIMEOUT_DEFAULT
-        }
+        Workload::Compose(package) => package.stop_timeout.unwrap_or(STOP_TIMEOUT_DEFAULT),
+        Workload::Simulated(_) | Workload::Helm(_) | Workload::Kubernetes(_) => STOP_TIMEOUT_DEFAULT,
     }
 }
 

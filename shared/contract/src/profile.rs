@@ -56,6 +56,7 @@ const PACKAGE_PROPERTIES: [&str; 8] = [
 ];
 /// Properties that Muster adds for some types of packages.
 const COMPOSE_FILE: &str = "composeFile";
+const STOP_TIMEOUT: &str = "stopTimeout";
 const MANIFESTS: &str = "manifests";
 const NAMESPACE: &str = "namespace";
 
@@ -100,7 +101,7 @@ impl Workload {
         };
         let own: &[&str] = match profile {
             ProfileType::Process | ProfileType::Simulated => &[],
-            ProfileType::Compose => &[COMPOSE_FILE],
+            ProfileType::Compose => &[COMPOSE_FILE, STOP_TIMEOUT],
             ProfileType::Helm => &[NAMESPACE],
             ProfileType::Kubernetes => &[MANIFESTS, NAMESPACE],
         };
@@ -336,6 +337,10 @@ pub struct Package {
     /// The Compose file itself, in place of a package that would have to be fetched (ours; compose).
     #[serde(default)]
     pub compose_file: Option<String>,
+    /// Time between SIGTERM and SIGKILL for each container (ours; compose): 10 s if absent.
+    #[serde(default, deserialize_with = "duration")]
+    #[schemars(with = "Option<String>")]
+    pub stop_timeout: Option<Duration>,
     /// The manifests themselves, as YAML documents, in place of a package (ours; kubernetes).
     #[serde(default)]
     pub manifests: Option<String>,

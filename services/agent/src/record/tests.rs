@@ -234,3 +234,19 @@ fn a_namespace_and_labels_make_another_version_of_packages_alone() {
     let (with, without) = (unit(ProfileType::Process, true), unit(ProfileType::Process, false));
     assert_eq!(with, without, "a process has no use for them");
 }
+
+#[test]
+fn a_process_and_a_compose_package_have_a_stop_timeout_of_their_own() {
+    let of_web =
+        |entry: DesiredDeployment| DeploymentRecord::new(entry, generation(1)).stop_timeouts()[&name("web")];
+    assert_eq!(of_web(two("serve", 80)), Duration::from_secs(3));
+    let compose = |stop_timeout: serde_json::Value| {
+        let mut entry = two("serve", 80);
+        entry.profile.profile_type = ProfileType::Compose;
+        let properties = json!({ "composeFile": "services: {}", "stopTimeout": stop_timeout });
+        entry.profile.components[1].properties = serde_json::from_value(properties).unwrap();
+        of_web(entry)
+    };
+    assert_eq!(compose(json!("45s")), Duration::from_secs(45));
+    assert_eq!(compose(json!(null)), STOP_TIMEOUT_DEFAULT);
+}
