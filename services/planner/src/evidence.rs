@@ -13,9 +13,9 @@ use muster_contract::desired::{DesiredState, SourceKind};
 use muster_contract::fact::{Fact, PulseFact};
 use muster_contract::limits::{LEASE, PARTITIONS};
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::view::{AsOf, Freshness};
+use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
-use muster_domain::fold::{DeviceNumber, DeviceRecord, Fleet, HearingState};
+use muster_domain::fold::{DeviceNumber, DeviceRecord, Fleet, Heard, HearingState};
 use muster_domain::rollout::Line;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -200,7 +200,7 @@ impl Evidence {
                     self.record_pulse(*partition, pulse, at.stored_at);
                 }
                 (LedgerSubject::Desired(key), Fact::Desired(document)) => {
-                    self.projection.orders.apply(key, document);
+                    self.projection.orders.apply(key, document, at.stored_at);
                     touched.documents.push(Document::of(key, document));
                 }
                 (LedgerSubject::Owner { partition, .. }, _) => {
@@ -301,8 +301,8 @@ impl Evidence {
         self.fleet.devices_known()
     }
 
-    /// Whether a device is heard, and when it was last heard.
-    pub(crate) fn heard(&self, key: &DeviceKey) -> Option<(Freshness, Option<Timestamp>)> {
+    /// How well a device is known.
+    pub(crate) fn heard(&self, key: &DeviceKey) -> Option<Heard> {
         self.fleet.heard(key)
     }
 
@@ -322,6 +322,11 @@ impl Evidence {
         id: &DeploymentId,
     ) -> impl Fn(DeviceNumber) -> Option<Line<'a>> + use<'a> {
         self.fleet.rollout_lines(id)
+    }
+
+    /// The generation of a device's last report of a deployment, if it says that the device has removed the deployment.
+    pub(crate) fn removed(&self, id: &DeploymentId, key: &DeviceKey) -> Option<Generation> {
+        self.fleet.removed(id, key)
     }
 
     /// A deployment on a device.

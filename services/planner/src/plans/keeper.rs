@@ -177,7 +177,7 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
 
     /// Appends the documents that follow by themselves.
     async fn advance(&mut self) {
-        let evidence = self.evidence.at(Instant::now());
+        let evidence = self.evidence.at(self.orders.refusals(), Instant::now());
         let made = self.state.advance(&evidence, self.clock.now(), DOCUMENTS_AT_ONCE);
         if made.is_empty() {
             return;
@@ -281,7 +281,7 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
 
     /// Answers a request that changes nothing.
     fn read(&self, question: &PlansQuestion) -> PlansReply {
-        let evidence = self.evidence.at(Instant::now());
+        let evidence = self.evidence.at(self.orders.refusals(), Instant::now());
         let read = PlansRead { state: &self.state, evidence: &evidence, now: self.clock.now() };
         match question {
             PlansQuestion::Plan(query) => json(&read.plan(query)?),
@@ -325,7 +325,7 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
     /// Sends the orders that LEDGER does not show yet.
     fn order(&mut self) {
         let now = Instant::now();
-        let evidence = self.evidence.at(now);
+        let evidence = self.evidence.at(self.orders.refusals(), now);
         let effects = self.state.effects(&evidence, self.evidence.ordered());
         self.metrics.orders_open.set(i64::try_from(effects.len()).unwrap_or(i64::MAX));
         self.orders.send(effects, now);

@@ -4,6 +4,7 @@ use muster_contract::{DeviceKey, InstanceName, PlanName};
 use muster_domain::plans::{PlacementEvidence, PlansEvidence};
 use tokio::time::Instant;
 
+use super::orders::Refusals;
 use crate::evidence::{Behind, Evidence};
 use crate::ledger::LedgerEvent;
 
@@ -14,6 +15,7 @@ pub(super) struct LedgerEvidence(pub(super) Evidence);
 /// The evidence at a moment.
 pub(super) struct EvidenceAt<'a> {
     of: &'a LedgerEvidence,
+    refusals: &'a Refusals,
     is_current: bool,
 }
 
@@ -45,9 +47,9 @@ impl LedgerEvidence {
         self.0.check_current(now)
     }
 
-    /// The evidence at a moment.
-    pub(super) fn at(&self, now: Instant) -> EvidenceAt<'_> {
-        EvidenceAt { of: self, is_current: self.check_current(now).is_ok() }
+    /// The evidence at a moment, with the orders that could not be published.
+    pub(super) fn at<'a>(&'a self, refusals: &'a Refusals, now: Instant) -> EvidenceAt<'a> {
+        EvidenceAt { of: self, refusals, is_current: self.check_current(now).is_ok() }
     }
 
     /// The instances of plans in desired states.
@@ -61,10 +63,18 @@ impl PlansEvidence for EvidenceAt<'_> {
         let evidence = &self.of.0;
         let desired = evidence.orders().content(node, instance);
         let deployment = instance.as_str().parse().ok();
+        let withdrawal = evidence.orders().withdrawal(node, instance);
+        let removed = deployment.as_ref().and_then(|id| evidence.removed(id, node));
         let line = deployment.and_then(|id| evidence.line(&id, node));
         let is_retired = evidence.orders().is_retired(node);
-        let placement =
-            PlacementEvidence { is_retired, ..PlacementEvidence::of(desired, line, evidence.heard(node)) };
+        let refusal = self.refusals.of(node, instance);
+        let placement = PlacementEvidence {
+            is_retired,
+            is_removed: withdrawal.zip(removed).is_some_and(|(by, removed)| removed >= by.generation),
+            withdrawn_at: withdrawal.map(|by| by.stored_at),
+            refusal,
+            ..PlacementEvidence::of(desired, line, evidence.heard(node))
+        };
         if self.is_current { placement } else { placement.outdated() }
     }
 }

@@ -241,6 +241,10 @@ pub struct Candidate {
     pub node: DeviceKey,
     /// The reason for its place, in one sentence.
     pub reason: String,
+    /// The free part of its scarcer resource, in thousandths: more is better. Nodes without a disruption are before others, and
+    /// those of an update domain with fewer instances of the plan before those of one with more, whatever their scores.
+    #[serde(default)]
+    pub score: u64,
     /// Instances of the plan in its update domain: fewer is better.
     pub domain_instances: u64,
     /// Its free resources: more is better.

@@ -1,7 +1,8 @@
 //! Reads a deployment on a device for a rollout or a plan, without building the texts of a view's line.
 
+use muster_contract::state::State;
 use muster_contract::view::Freshness;
-use muster_contract::{DeploymentId, DeviceKey, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 
 use super::device::Device;
 use super::fleet::Fleet;
@@ -12,6 +13,17 @@ use crate::rollout::{Line, missed};
 /// The place of a device in a fleet. It stays as long as the fleet does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceNumber(u32);
+
+/// How well a device is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    /// Whether it is heard.
+    pub freshness: Freshness,
+    /// Time at which it was last heard.
+    pub last_heard_at: Option<Timestamp>,
+    /// Whether LEDGER has all reports that it is known to have made.
+    pub is_complete: bool,
+}
 
 impl Fleet {
     /// The deployment on the device, if the view of the deployment has a line for the device.
@@ -56,9 +68,22 @@ impl Fleet {
         })
     }
 
-    /// The freshness of the device and the time at which it was last heard; `None` if LEDGER does not know the device.
-    pub fn heard(&self, key: &DeviceKey) -> Option<(Freshness, Option<Timestamp>)> {
+    /// How well the device is known; `None` if LEDGER does not know it.
+    pub fn heard(&self, key: &DeviceKey) -> Option<Heard> {
         let device = self.find(key)?;
-        Some((device.state.context().freshness, self.last_heard_at(device)))
+        let context = device.state.context();
+        Some(Heard {
+            freshness: context.freshness,
+            last_heard_at: self.last_heard_at(device),
+            is_complete: context.is_complete(0),
+        })
+    }
+
+    /// The generation of the device's last report of a deployment, if it says that the device has removed the deployment.
+    pub fn removed(&self, id: &DeploymentId, key: &DeviceKey) -> Option<Generation> {
+        let number = *self.totals.deployment_numbers.get(id)?;
+        let row = self.find(key)?.rows.iter().find(|row| row.deployment == number)?;
+        let report = row.report.as_ref().filter(|report| report.state == State::Removed)?;
+        Some(report.generation)
     }
 }

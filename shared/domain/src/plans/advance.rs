@@ -23,6 +23,9 @@ use super::rolling::{Turns, is_update_of};
 use super::schedule::{Scheduler, Wanted};
 use super::state::PlansState;
 
+/// The begin of the sentence of a RELOCATE whose instance has a second placement yet.
+pub(super) const WAITS_FOR_NODE: &str = "waits until node";
+
 /// One pass over a plan.
 pub(super) struct Pass<'a, E> {
     pub(super) evidence: &'a E,
@@ -216,7 +219,7 @@ impl PlansState {
             let is_changed = self.prepare(plan, &mut next, at, pass);
             return is_changed.then(|| (next, sentence(operation, "is prepared")));
         };
-        let held = format!("waits until node {} has removed the instance", leaving.node);
+        let held = format!("{WAITS_FOR_NODE} {} has removed the instance", leaving.node);
         if operation.message == held {
             return None;
         }
@@ -373,6 +376,9 @@ fn may_start(plan: &Plan, instance: &Instance, operation: &Operation, now: Times
 fn start(instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, String)> {
     let operation = instance.operations.get(at)?;
     let mut next = instance.clone();
+    if operation.operation_type == OperationType::Delete {
+        cancel_relocates(&mut next, now);
+    }
     let runs = instance.active().and_then(|placement| placement.revision.clone());
     for placement in &mut next.placements {
         match operation.operation_type {
@@ -401,6 +407,16 @@ fn start(instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, St
     Some((next, sentence(operation, "is running")))
 }
 
+/// Ends the RELOCATEs of an instance whose DELETE begins, and releases the node that one has reserved.
+fn cancel_relocates(instance: &mut Instance, now: Timestamp) {
+    for at in 0..instance.operations.len() {
+        let other = &instance.operations[at];
+        if other.operation_type == OperationType::Relocate && !other.state.is_final() {
+            operations::end(instance, at, OperationState::Cancelled, "the instance is deleted", now);
+        }
+    }
+}
+
 /// The next step of a running operation, by the evidence of its nodes.
 fn run<E: PlansEvidence>(
     plans: &PlansState,
@@ -413,7 +429,7 @@ fn run<E: PlansEvidence>(
     match operation.operation_type {
         OperationType::Relocate => relocate(plans, plan, instance, at, pass),
         OperationType::Delete => {
-            let mut next = deleted(instance, pass, |evidence| evidence.is_gone())?;
+            let mut next = deleted(instance, pass, |of| of.is_gone(instance.change.at, pass.now))?;
             operations::set(&mut next.operations[at], OperationState::Succeeded, "", pass.now);
             Some((next, sentence(operation, "has succeeded")))
         }

@@ -1,12 +1,20 @@
 //! The state of a placement by LEDGER. It decides nothing: rules of plans read it.
 
+use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
+use muster_contract::limits::LEASE;
 use muster_contract::retry::Retry;
 use muster_contract::rollout::Retries;
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeviceKey, InstanceName, Timestamp};
 
+use crate::fold::Heard;
 use crate::rollout::Line;
+
+/// Time after the withdrawal of an order at which a node that is heard, and has reported nothing of the instance, does not run it. It is
+/// longer than the hub's lease and a minute for the planner's requests to the publisher, so the node was heard after the withdrawal.
+const UNREPORTED_GONE_AFTER: SignedDuration = SignedDuration::from_mins(3);
+const _: () = assert!(UNREPORTED_GONE_AFTER.as_secs().unsigned_abs() > LEASE.as_secs() + 60);
 
 /// An instance on a node, by LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,12 +27,18 @@ pub struct PlacementEvidence<'a> {
     pub is_leaving: bool,
     /// Whether the node is heard and no missing report can be newer.
     pub is_known: bool,
+    /// Whether the node has reported that it removed the instance, by the document that withdrew the last order or a later one.
+    pub is_removed: bool,
+    /// Time at which LEDGER stored the document that withdrew the last order, if it has one.
+    pub withdrawn_at: Option<Timestamp>,
     /// Time at which the node was last heard.
     pub last_heard_at: Option<Timestamp>,
     /// Whether the node is retired: it gets no order.
     pub is_retired: bool,
     /// Attempts of the node after errors.
     pub retries: &'a [Retry],
+    /// Why the publisher does not change the node's desired state as the last request asked; absent if it did, or none was made.
+    pub refusal: Option<&'a str>,
 }
 
 /// A source of evidence. It is pure: one reading of LEDGER.
@@ -34,15 +48,11 @@ pub trait PlansEvidence {
 }
 
 impl<'a> PlacementEvidence<'a> {
-    /// The evidence of a line of the fold, or of a node without that line. A node that was never heard runs nothing.
-    pub fn of(
-        desired: Option<Digest>,
-        line: Option<Line<'a>>,
-        heard: Option<(Freshness, Option<Timestamp>)>,
-    ) -> Self {
+    /// The evidence of a line of the fold, or of a node without that line.
+    pub fn of(desired: Option<Digest>, line: Option<Line<'a>>, heard: Option<Heard>) -> Self {
         let Some(line) = line else {
-            let is_known = heard.is_none_or(|(freshness, _)| freshness != Freshness::Stale);
-            let last_heard_at = heard.and_then(|(_, at)| at);
+            let is_known = heard.is_none_or(|heard| heard.freshness != Freshness::Stale && heard.is_complete);
+            let last_heard_at = heard.and_then(|heard| heard.last_heard_at);
             return Self { desired, is_known, last_heard_at, ..Self::default() };
         };
         let is_known = line.known && line.freshness == Freshness::Fresh;
@@ -51,9 +61,12 @@ impl<'a> PlacementEvidence<'a> {
             standing: Some(line.standing),
             is_leaving: line.leaving,
             is_known,
+            is_removed: false,
+            withdrawn_at: None,
             last_heard_at: line.last_heard_at,
             is_retired: false,
             retries: line.retries,
+            refusal: None,
         }
     }
 
@@ -97,11 +110,15 @@ impl<'a> PlacementEvidence<'a> {
         self.desired == Some(order) && !self.is_leaving && self.is_known && self.standing == Some(standing)
     }
 
-    /// Whether the node is known to have removed the instance.
-    pub fn is_gone(&self) -> bool {
-        let is_removed =
-            self.standing.is_none() || self.is_leaving && self.standing == Some(Standing::Removed);
-        self.desired.is_none() && self.is_known && is_removed
+    /// Whether the node is known to have removed the instance, which PLANS has wanted there no more since a time.
+    ///
+    /// Without a report of the removal, the node may have just begun with the order, or the order may be on its way to LEDGER. A
+    /// node that is heard some time after the withdrawal has the newer document, and has reported what it had begun.
+    pub fn is_gone(&self, since: Timestamp, now: Timestamp) -> bool {
+        let is_reported = self.standing.is_some_and(|standing| standing != Standing::Removed);
+        let since = self.withdrawn_at.map_or(since, |withdrawn_at| withdrawn_at.max(since));
+        let is_over = || since.checked_add(UNREPORTED_GONE_AFTER).is_ok_and(|end| end <= now);
+        self.desired.is_none() && self.is_known && !is_reported && (self.is_removed || is_over())
     }
 
     /// Whether the instance may run, for the choice of instances to keep.

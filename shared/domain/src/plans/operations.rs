@@ -161,6 +161,12 @@ pub(super) fn may_be_superseded(operation: &Operation) -> bool {
     decides && !operation.state.is_final() && operation.state != OperationState::Running
 }
 
+/// Whether an operation that orders an instance has begun.
+pub(super) fn has_begun(instance: &Instance) -> bool {
+    let orders = |one: &Operation| one.operation_type != OperationType::Delete && has_run(one);
+    instance.operations.iter().any(orders)
+}
+
 fn has_run(operation: &Operation) -> bool {
     operation.history.iter().any(|step| step.state == OperationState::Running)
 }

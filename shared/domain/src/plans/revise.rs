@@ -10,7 +10,7 @@ use muster_contract::plans::{
 };
 use muster_contract::{RevisionId, Timestamp};
 
-use super::advance::Pass;
+use super::advance::{Pass, WAITS_FOR_NODE};
 use super::complete::is_stopped_delete;
 use super::document::PlansDocument;
 use super::evidence::PlansEvidence;
@@ -193,6 +193,11 @@ impl PlansState {
                 }
                 Some(Err(reason)) if operation.message != reason => {
                     operations::set(operation, OperationState::Preparing, reason, pass.now);
+                    return true;
+                }
+                // The plan is known to find no node, which answers say of each operation without a message of its own.
+                None if operation.message.starts_with(WAITS_FOR_NODE) => {
+                    operations::set(operation, OperationState::Preparing, "", pass.now);
                     return true;
                 }
                 _ => return false,

@@ -1,8 +1,8 @@
 //! Chooses a node for an instance. The choice depends on PLANS alone and is the same at each planner.
 //!
-//! A node is a candidate if no rule rejects it; each rejection is one sentence. Of the candidates the scheduler takes one in the
-//! update domain with the fewest instances of the plan, then the one with the largest free share of its scarcer resource, then
-//! the one with the lowest hash of plan and node.
+//! A node is a candidate if no rule rejects it; each rejection is one sentence. Of the candidates the scheduler takes one without a
+//! disruption, in the update domain with the fewest instances of the plan, then the one with the highest score, then the one with
+//! the lowest hash of plan and node. The score is the free share of a node's scarcer resource, in thousandths.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +26,8 @@ const LISTED_MAX: usize = 100;
 /// Kinds of rejections that a refusal names.
 const KINDS_NAMED_MAX: usize = 4;
 
-/// The rank of a candidate within its update domain: less used first, then by hash.
-type Rank = (Reverse<u64>, u64, DeviceKey);
+/// The rank of a candidate within its update domain: first those without a disruption, the highest score first, then by hash.
+type Rank = (bool, Reverse<u64>, u64, DeviceKey);
 
 /// Chooses nodes for several instances of one plan, one after another.
 #[derive(Debug)]
@@ -36,9 +36,11 @@ pub(super) struct Scheduler {
     domain_counts: BTreeMap<String, u64>,
     /// Candidates by update domain.
     candidates: BTreeMap<String, BTreeSet<Rank>>,
-    /// The best candidate of each domain, by the instances of the domain.
-    best: BTreeSet<(u64, Rank, String)>,
+    /// The best candidate of each domain: first those without a disruption, then by the instances of the domain.
+    best: BTreeSet<(bool, u64, Rank, String)>,
     free: BTreeMap<DeviceKey, Resources>,
+    /// The disruptions of candidates, in words.
+    disruptions: BTreeMap<DeviceKey, String>,
     /// Rejected nodes by kind of reason.
     rejected: BTreeMap<&'static str, u64>,
     nodes: u64,
@@ -105,6 +107,7 @@ impl Scheduler {
             candidates: BTreeMap::new(),
             best: BTreeSet::new(),
             free: BTreeMap::new(),
+            disruptions: BTreeMap::new(),
             rejected: BTreeMap::new(),
             nodes: 0,
         };
@@ -118,14 +121,18 @@ impl Scheduler {
         }
         for (domain, ranks) in &scheduler.candidates {
             let count = scheduler.domain_counts.get(domain).copied().unwrap_or(0);
-            scheduler.best.extend(ranks.first().map(|rank| (count, rank.clone(), domain.clone())));
+            scheduler.best.extend(ranks.first().map(|rank| (rank.0, count, rank.clone(), domain.clone())));
         }
         scheduler
     }
 
     fn insert(&mut self, state: &PlansState, spec: &PlanSpec, node: &Node) {
         let free = state.free(node).unwrap_or_default();
-        let rank = (Reverse(free_share(node, free)), hash(spec, &node.key), node.key.clone());
+        let disruption = node.disruptions.iter().find(|one| one.state != DisruptionState::Completed);
+        let rank =
+            (disruption.is_some(), Reverse(free_share(node, free)), hash(spec, &node.key), node.key.clone());
+        let said = disruption.map(|one| format!("disruption {} begins at {}", one.id, one.start));
+        self.disruptions.extend(said.map(|said| (node.key.clone(), said)));
         self.candidates.entry(node.update_domain.clone()).or_default().insert(rank);
         self.free.insert(node.key.clone(), free);
     }
@@ -135,14 +142,17 @@ impl Scheduler {
     /// # Errors
     /// The reason why there is none, in one sentence.
     pub(super) fn place(&mut self) -> Result<(DeviceKey, String), String> {
-        let Some((count, rank, domain)) = self.best.pop_first() else { return Err(self.refusal()) };
-        let node = rank.2.clone();
-        let free = self.free.remove(&node).unwrap_or_default();
-        let reason = reason(&domain, count, free);
+        let Some((_, count, rank, domain)) = self.best.pop_first() else { return Err(self.refusal()) };
+        let (Reverse(score), node) = (rank.1, rank.3.clone());
+        let mut reason = self.reason(&domain, count, score, &node);
+        if !self.rejected.is_empty() {
+            reason += &format!("; other nodes were rejected: {}", self.rejections());
+        }
+        let reason = cut(reason, PLANS_TEXT_BYTES_MAX);
         *self.domain_counts.entry(domain.clone()).or_insert(0) += 1;
         if let Some(ranks) = self.candidates.get_mut(&domain) {
             ranks.remove(&rank);
-            self.best.extend(ranks.first().map(|next| (count + 1, next.clone(), domain.clone())));
+            self.best.extend(ranks.first().map(|next| (next.0, count + 1, next.clone(), domain.clone())));
         }
         // A node holds each payload once, so it is no candidate for another instance of the plan.
         *self.rejected.entry(PAYLOAD).or_insert(0) += 1;
@@ -153,11 +163,26 @@ impl Scheduler {
         if self.nodes == 0 {
             return "no node is in the inventory: add nodes".to_owned();
         }
+        format!("no node of {} has room: {}", self.nodes, self.rejections())
+    }
+
+    /// The most frequent reasons of the rejected nodes, with their numbers.
+    fn rejections(&self) -> String {
         let mut kinds: Vec<_> = self.rejected.iter().collect();
         kinds.sort_by_key(|(kind, count)| (Reverse(**count), **kind));
         let kinds: Vec<_> =
             kinds.iter().take(KINDS_NAMED_MAX).map(|(kind, count)| format!("{count} {kind}")).collect();
-        format!("no node of {} has room: {}", self.nodes, kinds.join(", "))
+        kinds.join(", ")
+    }
+
+    /// The place of a candidate among the others, in words.
+    fn reason(&self, domain: &str, count: u64, score: u64, node: &DeviceKey) -> String {
+        let Resources { cores, memory } = self.free.get(node).copied().unwrap_or_default();
+        let disruption = self.disruptions.get(node).map(|said| format!("; {said}")).unwrap_or_default();
+        format!(
+            "score {score} in update domain {domain}, which has {count} instances of the plan; {cores} cores and \
+             {memory} memory were free{disruption}"
+        )
     }
 }
 
@@ -388,14 +413,6 @@ fn hash(spec: &PlanSpec, node: &DeviceKey) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn reason(domain: &str, count: u64, free: Resources) -> String {
-    let (cores, memory) = (free.cores, free.memory);
-    let sentence = format!(
-        "update domain {domain} has {count} instances of the plan; {cores} cores and {memory} memory were free"
-    );
-    cut(sentence, PLANS_TEXT_BYTES_MAX)
-}
-
 /// The first `max` candidates, the best first, and the number of all. Those that are later are taken if there are no others.
 pub(super) fn candidates(
     state: &PlansState,
@@ -405,21 +422,23 @@ pub(super) fn candidates(
     is_later: impl Fn(&DeviceKey) -> bool,
 ) -> (Vec<Candidate>, u64) {
     let counts = domain_counts(state, wanted.spec);
-    let domains = Scheduler::new(state, wanted, now).candidates.into_iter();
+    let mut scheduler = Scheduler::new(state, wanted, now);
+    let domains = std::mem::take(&mut scheduler.candidates).into_iter();
     let mut ranked: Vec<_> = domains
         .flat_map(|(domain, ranks)| {
             let count = counts.get(&domain).copied().unwrap_or(0);
-            ranks.into_iter().map(move |rank| (count, rank, domain.clone()))
+            ranks.into_iter().map(move |rank| (rank.0, count, rank, domain.clone()))
         })
         .collect();
     ranked.sort();
     let all = ranked.len() as u64;
-    if ranked.iter().any(|(_, (_, _, key), _)| !is_later(key)) {
-        ranked.retain(|(_, (_, _, key), _)| !is_later(key));
+    if ranked.iter().any(|(_, _, rank, _)| !is_later(&rank.3)) {
+        ranked.retain(|(_, _, rank, _)| !is_later(&rank.3));
     }
-    let candidate = |(count, (_, _, key), domain): (u64, Rank, String)| {
-        let free = state.nodes.get(&key).and_then(|node| state.free(node)).unwrap_or_default();
-        Candidate { reason: reason(&domain, count, free), node: key, domain_instances: count, free }
+    let candidate = |(_, count, (_, Reverse(score), _, node), domain): (bool, u64, Rank, String)| {
+        let free = scheduler.free.get(&node).copied().unwrap_or_default();
+        let reason = cut(scheduler.reason(&domain, count, score, &node), PLANS_TEXT_BYTES_MAX);
+        Candidate { reason, node, score, domain_instances: count, free }
     };
     (ranked.into_iter().take(max).map(candidate).collect(), all)
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use muster_contract::PlanName;
 use muster_contract::canonical::Digest;
 use muster_contract::plans::{
     Instance, Operation, OperationCounts, OperationState, OperationType, Placement, PlacementStatus, Plan,
     PlanSummary, RevisionState, RuntimeState,
 };
 use muster_contract::view::Standing;
+use muster_contract::{DeviceKey, PlanName};
 
 use super::advance::{digest, is_of_open};
 use super::content::{is_stopped, order};
@@ -75,6 +75,11 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
     ) -> Operation {
         let mut explained = operation.clone();
         match operation.state {
+            OperationState::PendingApproval => {
+                if let Some(on) = reserved(instance, operation.operation_type) {
+                    explained.message = format!("{}; node {}: {}", operation.message, on.node, on.reason);
+                }
+            }
             OperationState::Running => {
                 let all = self.placements(instance);
                 let sentences: Vec<_> = all.into_iter().map(|status| status.message).collect();
@@ -125,6 +130,17 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
     }
 }
 
+/// The placement that the scheduler has reserved for an operation that waits for its approval.
+fn reserved(instance: &Instance, operation_type: OperationType) -> Option<&Placement> {
+    let is_passive = match operation_type {
+        OperationType::Create => false,
+        OperationType::Relocate => true,
+        _ => return None,
+    };
+    let is_reserved = |on: &&Placement| on.active != is_passive && on.revision.is_none();
+    instance.placements.iter().find(is_reserved).filter(|on| !on.reason.is_empty())
+}
+
 /// The state of a placement whose node has confirmed nothing.
 fn waiting(
     placement: &Placement,
@@ -150,7 +166,7 @@ fn waiting(
             RuntimeState::Unknown,
             format!("node {node} is retired, and gets no order: bring it back, or relocate the instance"),
         ),
-        (true, false) => (RuntimeState::Starting, format!("the order for node {node} is being published")),
+        (true, false) => (RuntimeState::Starting, published(node, evidence)),
         _ if !evidence.is_known => (RuntimeState::Unknown, heard()),
         (true, true) if is_stopped => (
             RuntimeState::Terminating,
@@ -159,7 +175,7 @@ fn waiting(
         (true, true) => {
             (RuntimeState::Starting, format!("node {node} has the order, and has not confirmed it"))
         }
-        (false, true) => (RuntimeState::Terminating, format!("node {node} has the order to run it no more")),
+        (false, true) => (RuntimeState::Terminating, withdrawn(node, evidence)),
         (false, false) if evidence.standing.is_none() => {
             (RuntimeState::Pending, format!("node {node} has no order to run it"))
         }
@@ -169,6 +185,26 @@ fn waiting(
         (false, false) => {
             (RuntimeState::Terminating, format!("node {node} has not confirmed that it stopped it"))
         }
+    }
+}
+
+/// The wait for an order that the desired state of a node lacks.
+fn published(node: &DeviceKey, evidence: &PlacementEvidence<'_>) -> String {
+    match evidence.refusal {
+        Some(refusal) => {
+            format!("the order for node {node} cannot be published, and is tried again: {refusal}")
+        }
+        None => format!("the order for node {node} is being published"),
+    }
+}
+
+/// The wait for the end of an order that the desired state of a node still has.
+fn withdrawn(node: &DeviceKey, evidence: &PlacementEvidence<'_>) -> String {
+    match evidence.refusal {
+        Some(refusal) => {
+            format!("the order of node {node} cannot be withdrawn, and this is tried again: {refusal}")
+        }
+        None => format!("the end of the order of node {node} is being published"),
     }
 }
 

@@ -3,18 +3,26 @@
 mod approvals;
 mod canary;
 mod complete;
+mod contention;
 mod hooks;
 mod instance_requests;
 mod inventory;
 mod lifecycle;
 mod migrate;
+mod operation_ends;
+mod placed;
 mod racing;
+mod request_table;
 mod retries;
 mod revisions;
 mod rollback;
 mod rolling;
 mod scheduling;
+mod times;
 mod unchanged;
+mod unreachable_nodes;
+mod views;
+mod weather;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,6 +56,8 @@ struct Devices {
     failing: Vec<Digest>,
     /// The attempts that each device reports.
     retries: Vec<Retry>,
+    /// Instances whose removal the devices have reported since their last order.
+    removed: BTreeSet<On>,
     /// The newest document of each order.
     documents: BTreeMap<On, String>,
 }
@@ -68,6 +78,9 @@ impl PlansEvidence for Devices {
             last_heard_at: None,
             is_retired,
             retries,
+            refusal: None,
+            is_removed: self.removed.contains(&on),
+            withdrawn_at: None,
         }
     }
 }
@@ -83,6 +96,7 @@ impl Devices {
                 if self.desired.get(&on).map(|(digest, _)| *digest) != Some(content) {
                     self.standing.insert(on.clone(), Standing::Waiting);
                 }
+                self.removed.remove(&on);
                 self.desired.insert(on, (content, plan.clone()));
             }
             Effect::Remove { node, instance } => {
@@ -97,6 +111,7 @@ impl Devices {
             self.standing.keys().filter(|on| !self.desired.contains_key(*on)).cloned().collect();
         for on in gone.into_iter().filter(|on| !self.silent.contains(&on.0)) {
             self.standing.remove(&on);
+            self.removed.insert(on);
         }
         for (on, (digest, _)) in self.desired.iter().filter(|(on, _)| !self.silent.contains(&on.0)) {
             let failed = self.failing.contains(digest);
@@ -337,7 +352,8 @@ fn check_migrations(state: &PlansState) {
                 .collect();
             let has_begun =
                 |one: &&Operation| one.history.iter().any(|at| at.state == OperationState::Running);
-            if operations.iter().any(has_begun) {
+            // A person may ask for another instance once the revision has ended.
+            if !revision.state.is_final() && operations.iter().any(has_begun) {
                 assert!(operations.iter().all(|one| one.approval.is_some()), "{operations:?}");
             }
         }

@@ -155,3 +155,24 @@ fn an_invented_deployment_is_no_target_and_goes_with_its_removal() {
     fleet.apply(at, &entry.subject, entry.fact);
     assert!(!held(&fleet));
 }
+
+#[test]
+fn a_removal_keeps_its_generation_so_a_later_order_is_not_taken_for_removed() {
+    let (id, press) = ("web".parse().unwrap(), key(PRESS));
+    let mut ledger = Ledger::default();
+    let said = |seq, generation, state| Said { seq, generation, components: state, ..Said::default() };
+    ledger.desired(PRESS, 2, &[("web", 2)]).fresh(PRESS, 1, 0);
+    assert_eq!(ledger.fold().removed(&id, &press), None);
+    ledger.status(PRESS, "web", &said(1, 2, &[("web", Installed)]));
+    ledger.desired(PRESS, 3, &[]).status(PRESS, "web", &said(2, 3, &[("web", Removed)]));
+    let fleet = ledger.fold();
+    assert!(fleet.rollout_line(&id, &press).is_none(), "a removed deployment has no line");
+    assert_eq!(fleet.removed(&id, &press).map(|generation| generation.get()), Some(3));
+    ledger.desired(PRESS, 4, &[("web", 4)]).desired(PRESS, 5, &[]);
+    let fleet = ledger.fold();
+    assert!(fleet.rollout_line(&id, &press).is_none());
+    assert_eq!(fleet.removed(&id, &press).map(|generation| generation.get()), Some(3), "not of document 5");
+    assert!(fleet.heard(&press).unwrap().is_complete);
+    ledger.beat(PRESS, 1, 7).fresh(PRESS, 1, 7);
+    assert!(!ledger.fold().heard(&press).unwrap().is_complete, "reports are missing");
+}

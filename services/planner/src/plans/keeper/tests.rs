@@ -1,6 +1,7 @@
-//! Tests of the keeper with a scripted PLANS and LEDGER: a node has an order for an instance that PLANS does not have.
+//! Tests of the keeper with a scripted PLANS and LEDGER: a node has an order for an instance that PLANS does not have, and another
+//! planner appends first.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use muster_domain::fold::Position;
 use muster_service::clock::ManualClock;
 use muster_service::supervisor::Supervisor;
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::asker::Asker;
@@ -66,6 +68,34 @@ impl PlansLog for Events<LogEvent> {
     }
 }
 
+/// Documents that were appended at once, with the sequence that they expected.
+type Append = (u64, Vec<PlansDocument>);
+
+/// PLANS, to which another planner appends before the first append of this one.
+struct ContestedLog {
+    /// The messages of the other planner, read after the conflict.
+    others: Option<LogEvent>,
+    events: Events<LogEvent>,
+    appended: Arc<Mutex<Vec<Append>>>,
+}
+
+impl PlansLog for ContestedLog {
+    async fn next(&mut self) -> LogEvent {
+        self.events.pop().await
+    }
+
+    async fn append(&mut self, last: u64, documents: &[PlansDocument]) -> (u64, Option<AppendError>) {
+        self.appended.lock().unwrap().push((last, documents.to_vec()));
+        match self.others.take() {
+            Some(others) => {
+                self.events.0.push_back(others);
+                (0, Some(AppendError::Conflict))
+            }
+            None => (documents.len() as u64, None),
+        }
+    }
+}
+
 fn time() -> Timestamp {
     Timestamp::from_second(1_790_000_000).unwrap()
 }
@@ -102,47 +132,99 @@ fn ledger() -> Vec<LedgerEvent> {
     vec![LedgerEvent::Facts(facts), end]
 }
 
+fn plan_request(namespace: &str) -> PlansRequest {
+    let spec = json!({ "name": "web", "namespace": namespace, "serviceName": "web", "profile": "process",
+        "applications": [{ "payloadName": "main", "resources": { "cores": 2, "memory": 1 } }] });
+    PlansRequest::PlanApply(serde_json::from_value(spec).unwrap())
+}
+
+fn deploy_request(id: &str) -> PlansRequest {
+    let coordinates = json!({ "main": { "command": "sleep" } });
+    let deploy = json!({ "plan": "web", "id": id, "instances": 1, "coordinates": coordinates });
+    PlansRequest::PlanDeploy(serde_json::from_value(deploy).unwrap())
+}
+
+fn cancel_request(id: &str) -> PlansRequest {
+    let cancel = json!({ "plan": "web", "id": id, "verb": "cancel" });
+    PlansRequest::PlanRevision(serde_json::from_value(cancel).unwrap())
+}
+
+/// The documents of requests, one after another.
+fn decided(requests: &[PlansRequest]) -> Vec<PlansDocument> {
+    let mut state = PlansState::default();
+    let decide = |request: &PlansRequest| {
+        let Ok(Decision::Append(document)) = state.decide(request, None, time()) else {
+            panic!("the request is refused");
+        };
+        state.apply((*document).clone());
+        *document
+    };
+    requests.iter().map(decide).collect()
+}
+
+/// Messages of PLANS from a sequence on.
+fn messages(first: u64, documents: Vec<PlansDocument>) -> LogEvent {
+    LogEvent::Messages((first..).zip(documents.into_iter().map(Some)).collect())
+}
+
 /// The plan `web` without instances, as the message with sequence 1.
 fn plan() -> LogEvent {
-    let state = PlansState::default();
-    let spec = json!({ "name": "web", "namespace": "demo", "serviceName": "web", "profile": "process",
-        "applications": [{ "payloadName": "main", "resources": { "cores": 2, "memory": 1 } }] });
-    let request = PlansRequest::PlanApply(serde_json::from_value(spec).unwrap());
-    let Ok(Decision::Append(plan)) = state.decide(&request, None, time()) else {
-        panic!("the plan is refused");
-    };
-    LogEvent::Messages(vec![(1, Some(*plan))])
+    messages(1, decided(&[plan_request("demo")]))
 }
 
 fn end(last_seq: u64, ago: Duration) -> LogEvent {
     LogEvent::End { last_seq, asked_at: Instant::now().checked_sub(ago).unwrap() }
 }
 
-/// The requests to the publisher after these events of PLANS, and whether the keeper's metric shows that it is behind.
-async fn ordered(plans: Vec<LogEvent>) -> (Vec<String>, bool) {
-    let (publisher, metrics, supervisor) = (Publisher::default(), Metrics::default(), Supervisor::new());
-    let clock = Arc::new(ManualClock::at(time()));
+/// Runs a keeper with this PLANS until it has read all events and answered these calls.
+async fn run<P: PlansLog>(plans: P, publisher: &Publisher, metrics: &Metrics, calls: Vec<PlansCall>) {
+    let (clock, supervisor) = (Arc::new(ManualClock::at(time())), Supervisor::new());
     let services = Services::new(publisher.clone());
     let asker = Asker::new(publisher.clone(), Webhooks::new(WebhookConfig::default()).unwrap());
     let hooks = Hooks::new(asker, metrics.clone());
-    let keeper = PlansKeeper::new(
-        Events(plans.into()),
-        Events(ledger().into()),
-        services,
-        hooks,
-        clock,
-        metrics.clone(),
-    );
-    let (_calls, waiting) = mpsc::channel(1);
+    let keeper = PlansKeeper::new(plans, Events(ledger().into()), services, hooks, clock, metrics.clone());
+    let (asked, waiting) = mpsc::channel(calls.len() + 1);
     let latch = supervisor.health().latch("PLANS");
     let keeper = tokio::spawn(keeper.run(waiting, latch, CancellationToken::new()));
     // One thread runs all tasks: in each turn the keeper takes every event that is there.
     for _ in 0..TURNS {
         tokio::task::yield_now().await;
     }
+    for call in calls {
+        asked.send(call).await.unwrap();
+    }
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+    }
     keeper.abort();
+}
+
+/// The requests to the publisher after these events of PLANS, and whether the keeper's metric shows that it is behind.
+async fn ordered(plans: Vec<LogEvent>) -> (Vec<String>, bool) {
+    let (publisher, metrics) = (Publisher::default(), Metrics::default());
+    run(Events(plans.into()), &publisher, &metrics, Vec::new()).await;
     let requests = publisher.0.lock().unwrap().clone();
     (requests, metrics.plans_behind.get() == 1)
+}
+
+/// The documents that a keeper appends, with the sequences that it expects, and its answer to a request, if another planner appends
+/// first.
+async fn contested(
+    read: Vec<PlansDocument>,
+    others: Vec<PlansDocument>,
+    asked: Option<PlansRequest>,
+) -> (Vec<Append>, Option<PlansReply>, u64) {
+    let (publisher, metrics) = (Publisher::default(), Metrics::default());
+    let (first, appended) = (read.len() as u64 + 1, Arc::default());
+    let events = Events([messages(1, read), LogEvent::Read].into());
+    let others = Some(messages(first, others));
+    let plans = ContestedLog { others, events, appended: Arc::clone(&appended) };
+    let (reply, mut answer) = oneshot::channel();
+    let question = asked.map(|asked| PlansQuestion::Change(Box::new(asked), None));
+    let calls = question.map(|question| PlansCall { question, reply }).into_iter().collect();
+    run(plans, &publisher, &metrics, calls).await;
+    let appended = appended.lock().unwrap().clone();
+    (appended, answer.try_recv().ok(), metrics.conflicts.get())
 }
 
 #[tokio::test]
@@ -159,4 +241,42 @@ async fn a_planner_that_is_behind_plans_orders_nothing() {
     assert_eq!(ordered(further).await, nothing, "PLANS goes further");
     let old = vec![plan(), LogEvent::Read, end(1, OLD)];
     assert_eq!(ordered(old).await, nothing, "PLANS does not answer any more");
+}
+
+#[tokio::test]
+async fn a_request_that_lost_to_another_planner_is_decided_again() {
+    let read = decided(&[plan_request("demo")]);
+    let both = decided(&[plan_request("demo"), deploy_request("r1")]);
+    let (appended, answer, conflicts) = contested(read, both[1..].to_vec(), Some(deploy_request("r2"))).await;
+    let refusal = answer.unwrap().unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::Precondition, "the revision of the other planner is open");
+    assert!(refusal.message.contains("r1"), "{}", refusal.message);
+    assert_eq!((appended[0].0, conflicts), (1, 1), "the first attempt expects what was read");
+    let kept = appended[1..].iter().flat_map(|(_, documents)| documents);
+    let ids = kept.filter_map(|document| match document {
+        PlansDocument::Plan(plan) => {
+            Some(plan.revisions.iter().map(|one| one.id.as_str()).collect::<Vec<_>>())
+        }
+        _ => None,
+    });
+    assert!(ids.into_iter().all(|ids| ids == ["r1"]), "nothing of the lost decision is kept");
+}
+
+#[tokio::test]
+async fn documents_that_lost_to_another_planner_are_dropped_and_decided_again() {
+    let requests = [plan_request("demo"), deploy_request("r1"), cancel_request("r1"), deploy_request("r2")];
+    let all = decided(&requests);
+    let (appended, _, conflicts) = contested(all[..2].to_vec(), all[2..].to_vec(), None).await;
+    let names = |documents: &[PlansDocument]| -> BTreeSet<String> {
+        let revision = |document: &PlansDocument| match document {
+            PlansDocument::Plan(plan) => plan.revisions.last().map(|one| one.id.to_string()),
+            PlansDocument::Instance(instance) => Some(instance.revision.to_string()),
+            _ => None,
+        };
+        documents.iter().filter_map(revision).collect()
+    };
+    let sequences: Vec<_> = appended.iter().map(|(last, documents)| (*last, names(documents))).collect();
+    let of = |id: &str| BTreeSet::from([id.to_owned()]);
+    assert_eq!(sequences, [(2, of("r1")), (4, of("r2"))], "the cancelled revision gets no instance");
+    assert_eq!(conflicts, 1);
 }

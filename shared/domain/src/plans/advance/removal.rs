@@ -13,7 +13,11 @@ pub(super) fn deleted<E: PlansEvidence>(
     pass: &Pass<'_, E>,
     is_gone: impl Fn(&PlacementEvidence<'_>) -> bool,
 ) -> Option<Instance> {
-    let is_gone_from = |on: &DeviceKey| is_gone(&pass.evidence.placement(on, &instance.name));
+    let is_gone_from = |on: &DeviceKey| {
+        let evidence = pass.evidence.placement(on, &instance.name);
+        // Nobody has ordered an instance whose operations have not begun.
+        is_gone(&evidence) || !operations::has_begun(instance) && evidence.desired.is_none()
+    };
     if !instance.placements.iter().all(|placement| is_gone_from(&placement.node)) {
         return None;
     }
@@ -37,7 +41,7 @@ pub(super) fn remove_deleted<E: PlansEvidence>(
     let is_due =
         instance.state == InstanceState::MarkedForDeletion && instance.operations.iter().all(is_over);
     let is_gone = |evidence: &PlacementEvidence<'_>| {
-        evidence.is_gone() || evidence.is_retired && evidence.desired.is_none()
+        evidence.is_gone(instance.change.at, pass.now) || evidence.is_retired && evidence.desired.is_none()
     };
     let next = if is_due { deleted(instance, pass, is_gone) } else { None };
     next.map(|next| (next, "its nodes have removed it, or are retired".to_owned()))
@@ -54,7 +58,8 @@ pub(super) fn remove_leaving<E: PlansEvidence>(
         instance.operations.iter().filter(|one| one.operation_type == OperationType::Relocate);
     let is_reserved =
         relocates.any(|one| matches!(one.state, OperationState::PendingApproval | OperationState::Approved));
-    let is_gone = || pass.evidence.placement(&passive.node, &instance.name).is_gone();
+    let evidence = pass.evidence.placement(&passive.node, &instance.name);
+    let is_gone = || evidence.is_gone(instance.change.at, pass.now);
     if is_reserved || instance.active().is_none() || !is_gone() {
         return None;
     }

@@ -15,6 +15,49 @@ fn a_stale_version_changes_nothing_and_names_the_current_one() {
 }
 
 #[test]
+fn each_kind_of_document_is_made_as_version_0_and_once_a_name() {
+    let item = |item: Value| PlansRequest::InventoryApply(request(json!({ "item": item })));
+    let mut hub = Hub::default();
+    for made in [
+        item(json!({ "cluster": { "name": "north" } })),
+        item(json!({ "capability": { "name": "gpu", "type": "GPU", "score": 1 } })),
+        node_request(0, "d", 8),
+        plan_request(&json!({})),
+    ] {
+        assert_eq!(hub.ask(made.clone()).unwrap().version(), 0);
+        let refused = hub.ask(made).unwrap_err();
+        assert_eq!((refused.code, refused.current_version), (ErrorCode::Conflict, Some(0)));
+    }
+}
+
+#[test]
+fn each_plan_and_each_instance_has_an_id_of_its_own() {
+    let mut hub = Hub::with_nodes(&[64; 4]);
+    let mut ids = BTreeSet::new();
+    for name in ["blue", "green", "blue"] {
+        let apps = json!([{ "payloadName": "main", "resources": { "cores": 1, "memory": 1 } }]);
+        let made = hub.ask(plan_request(&json!({ "name": name, "applications": apps }))).unwrap();
+        let PlansDocument::Plan(plan) = made else { panic!() };
+        assert!(ids.insert(plan.uid), "{name}");
+        let deploy = |id: &str, count: u32| {
+            let deploy = json!({ "plan": name, "id": id, "instances": count, "coordinates": { "main": {} } });
+            PlansRequest::PlanDeploy(request(deploy))
+        };
+        hub.ask(deploy("r1", 2)).unwrap();
+        hub.converge();
+        hub.approve_all();
+        for instance in hub.state.instances_of(&name.parse().unwrap()) {
+            assert!(ids.insert(instance.name.to_string()), "{name}");
+        }
+        hub.ask(deploy("r2", 0)).unwrap();
+        hub.converge();
+        hub.approve_all();
+        hub.ask(PlansRequest::PlanDelete(request(json!({ "plan": name })))).unwrap();
+    }
+    assert_eq!(ids.len(), 3 + 6);
+}
+
+#[test]
 fn a_repeated_request_id_changes_nothing_for_a_day() {
     let mut hub = Hub::with_nodes(&[16]);
     let apply = plan_request(&json!({ "requestId": "a" }));
@@ -99,28 +142,90 @@ fn a_node_follows_the_transitions_of_mrds_and_no_others() {
             let mut hub = Hub::with_nodes(&[]);
             hub.ask(node_request(0, "d", 8)).unwrap();
             path.iter().for_each(|step| drop(hub.node_state(0, step, cluster(step)).unwrap()));
-            let moved = hub.node_state(0, state, cluster(state));
-            assert_eq!(moved.is_ok(), legal.contains(&(from, to)), "{} to {state}", all[from]);
+            let moved = hub.node_state(0, state, cluster(state)).map_err(|refused| refused.code);
+            let is_legal = legal.contains(&(from, to));
+            assert_eq!(moved.is_ok(), is_legal, "{} to {state}", all[from]);
+            assert!(is_legal || moved == Err(ErrorCode::Precondition), "{} to {state}", all[from]);
         }
     }
+}
+
+#[test]
+fn a_node_keeps_the_cluster_of_its_allocation_until_it_leaves() {
     let mut hub = Hub::with_nodes(&[]);
+    hub.ask(PlansRequest::InventoryApply(request(json!({ "item": { "cluster": { "name": "south" } } }))))
+        .unwrap();
     hub.ask(node_request(0, "d", 8)).unwrap();
-    assert!(
-        hub.node_state(0, "allocating", None).is_err()
-            && hub.node_state(0, "allocating", Some("south")).is_err()
-    );
+    let refused = |hub: &mut Hub, state: &str, cluster: Option<&str>| {
+        let before = hub.log.len();
+        let refused = hub.node_state(0, state, cluster).unwrap_err();
+        assert_eq!((refused.code, hub.log.len()), (ErrorCode::BadRequest, before));
+        assert_eq!(refused.field.as_deref(), Some("cluster"));
+        refused.message
+    };
+    let missing = "cluster: is missing: a node is allocated to one";
+    assert_eq!(refused(&mut hub, "allocating", None), missing);
+    let unknown = "cluster: there is no cluster west: add it to the inventory";
+    assert_eq!(refused(&mut hub, "allocating", Some("west")), unknown);
+    hub.node_state(0, "allocating", Some("north")).unwrap();
+    let another = "cluster: south is not the one that the node is allocating to";
+    assert_eq!(refused(&mut hub, "allocated", Some("south")), another);
+    assert_eq!(refused(&mut hub, "allocated", None), missing);
+    let cluster = |document: PlansDocument| {
+        let PlansDocument::Node(node) = document else { panic!() };
+        node.cluster.map(|cluster| cluster.to_string())
+    };
+    let allocated = hub.node_state(0, "allocated", Some("north")).unwrap();
+    assert_eq!(cluster(allocated).as_deref(), Some("north"));
+    let useless = "cluster: is of no use here: the node leaves its cluster";
+    assert_eq!(refused(&mut hub, "evicted", Some("north")), useless);
+    assert_eq!(cluster(hub.node_state(0, "evicted", None).unwrap()), None);
+}
+
+#[test]
+fn a_node_is_not_free_before_its_instances_are_relocated() {
+    let mut hub = Hub::with_nodes(&[16, 16]);
+    hub.ask(plan_request(&json!({}))).unwrap();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let at = usize::from(hub.instances()[0].placements[0].node != node_key(0));
+    for state in ["evicted", "sanitizing"] {
+        hub.node_state(at, state, None).unwrap();
+        hub.converge();
+        assert_eq!((hub.pending_types(), hub.running()), (vec![OperationType::Relocate], 1), "{state}");
+    }
+    let refused = hub.node_state(at, "unallocated", None).unwrap_err();
+    let said = format!("node {} has 1 placements: relocate them first", node_key(at));
+    assert_eq!((refused.code, refused.message), (ErrorCode::Precondition, said));
+    hub.approve_all();
+    assert_eq!((&hub.instances()[0].placements[0].node, hub.running()), (&node_key(1 - at), 1));
+    hub.node_state(at, "unallocated", None).unwrap();
 }
 
 #[test]
 fn a_cluster_and_a_capability_follow_the_transitions_of_mrds() {
-    let mut hub = Hub::with_nodes(&[]);
-    let set = |state: &str| {
-        PlansRequest::InventoryState(request(json!({ "item": { "cluster": "north" }, "state": state })))
-    };
-    assert_eq!(hub.code(set("pending")), ErrorCode::Precondition);
-    for state in ["active", "inactive", "active"] {
-        hub.ask(set(state)).unwrap();
-        assert_eq!(hub.code(set(state)), ErrorCode::Precondition, "{state} again");
+    let states = ["pending", "active", "inactive", "deleted"];
+    let paths: [&[&str]; 3] = [&[], &["active"], &["inactive"]];
+    for item in [json!({ "cluster": "east" }), json!({ "capability": "gpu" })] {
+        let set =
+            |state: &str| PlansRequest::InventoryState(request(json!({ "item": item, "state": state })));
+        for (from, path) in paths.iter().enumerate() {
+            for (to, state) in states.iter().enumerate() {
+                let mut hub = Hub::default();
+                for made in [
+                    json!({ "cluster": { "name": "east" } }),
+                    json!({ "capability": { "name": "gpu", "type": "GPU", "score": 1 } }),
+                ] {
+                    hub.ask(PlansRequest::InventoryApply(request(json!({ "item": made })))).unwrap();
+                }
+                path.iter().for_each(|step| drop(hub.ask(set(step)).unwrap()));
+                if [(0, 1), (0, 2), (1, 2), (2, 1)].contains(&(from, to)) {
+                    hub.ask(set(state)).unwrap();
+                } else {
+                    assert_eq!(hub.code(set(state)), ErrorCode::Precondition, "{} to {state}", states[from]);
+                }
+            }
+        }
     }
 }
 
@@ -155,6 +260,33 @@ fn a_disruption_is_scheduled_approved_completed_and_then_removed() {
     }
     let PlansDocument::Node(node) = hub.log.last().unwrap() else { panic!() };
     assert!(node.disruptions.is_empty() && node.version == 6, "each change of a disruption is a version");
+}
+
+#[test]
+fn a_disruption_keeps_its_start_and_follows_the_transitions_of_mrds() {
+    let verbs = ["approve", "complete", "remove"];
+    // The verbs that lead to a state, and whether each verb is legal in it.
+    let states: [(&str, &[&str], [bool; 3]); 3] = [
+        ("scheduled", &[], [true, true, false]),
+        ("approved", &["approve"], [false, true, false]),
+        ("completed", &["complete"], [false, false, true]),
+    ];
+    let no_start =
+        PlansRequest::Disruption(request(json!({ "node": node_key(0), "id": "d1", "verb": "add" })));
+    assert_eq!(Hub::with_nodes(&[16]).code(no_start), ErrorCode::BadRequest);
+    for (state, path, legal) in states {
+        let mut hub = Hub::with_nodes(&[16]);
+        hub.ask(disruption("add", "d1")).unwrap();
+        path.iter().for_each(|verb| drop(hub.ask(disruption(verb, "d1")).unwrap()));
+        let [held] = &hub.state.node(&node_key(0)).unwrap().disruptions[..] else { panic!() };
+        assert_eq!(json!(held.state), json!(state));
+        assert_eq!(json!(held.start), json!("2026-12-01T00:00:00Z"), "its start, whatever is asked later");
+        for (verb, is_legal) in verbs.into_iter().zip(legal) {
+            let asked = hub.clone().ask(disruption(verb, "d1")).map_err(|refused| refused.code);
+            assert_eq!(asked.is_ok(), is_legal, "{verb} in {state}");
+            assert!(is_legal || asked == Err(ErrorCode::Precondition), "{verb} in {state}");
+        }
+    }
 }
 
 #[test]

@@ -177,6 +177,8 @@ impl Race {
         self.hub.state = state;
         for _ in 0..20 {
             self.hub.converge();
+            // Only time shows that an instance without a report is gone.
+            self.hub.second += 200;
             self.hub.approve_all();
         }
     }
@@ -277,25 +279,4 @@ proptest! {
         let hub = &race.hub.state;
         prop_assert_eq!((&again.plans, &again.instances, &again.usage), (&hub.plans, &hub.instances, &hub.usage));
     }
-}
-
-#[test]
-fn of_two_planners_that_race_for_the_last_slot_one_wins() {
-    let mut race = Race::new(1, 2);
-    for at in 1..4 {
-        race.hub.node_state(at, "evicted", None).unwrap();
-    }
-    race.hub.ask(deploy_request("r1", 1, "1")).unwrap();
-    (0..2).for_each(|at| race.fold(at));
-    let now = race.hub.now();
-    for planner in &mut race.planners {
-        let made = planner.state.advance(&race.hub.devices, now, 8);
-        planner.decided = made.into_iter().map(|(document, _)| document).collect();
-        assert!(planner.decided.len() > 1);
-    }
-    while race.planners.iter().any(|planner| !planner.decided.is_empty()) {
-        race.append(0);
-        race.append(1);
-    }
-    assert_eq!((race.hub.instances().len(), race.hub.free_cores(0)), (1, 0));
 }

@@ -145,6 +145,75 @@ fn a_node_with_a_disruption_that_evicts_is_not_chosen() {
 }
 
 #[test]
+fn a_node_that_is_not_allocated_is_never_chosen_and_refused_by_name() {
+    let paths: [&[&str]; 4] =
+        [&[], &["allocating"], &["allocating", "evicted"], &["allocating", "evicted", "sanitizing"]];
+    for path in paths {
+        let mut hub = Hub::with_nodes(&[16]);
+        hub.ask(plan_request(&json!({}))).unwrap();
+        hub.deploy("r1", 1, "1");
+        hub.approve_all();
+        hub.ask(node_request(1, "d", 16)).unwrap();
+        let cluster = |state: &str| (state == "allocating").then_some("north");
+        path.iter().for_each(|state| drop(hub.node_state(1, state, cluster(state)).unwrap()));
+        let (node, instance) = (node_key(1), hub.instances()[0].name.clone());
+        let create = PlansRequest::InstanceCreate(request(json!({ "plan": "web", "node": node })));
+        let relocate = json!({ "plan": "web", "instance": instance, "type": "RELOCATE", "node": node });
+        for asked in [create, PlansRequest::Operation(request(relocate))] {
+            let refused = hub.ask(asked).unwrap_err();
+            let said = format!("node {node} cannot run it: it is not allocated to a cluster");
+            assert_eq!((refused.code, refused.message), (ErrorCode::Precondition, said), "{path:?}");
+        }
+        let said = "no node of 2 has room: 1 not allocated, 1 with the payload already";
+        assert_eq!(place(&hub, &json!({})), Err(said.to_owned()), "{path:?}");
+        let read = PlansRead { state: &hub.state, evidence: &hub.devices, now: hub.now() };
+        let rejected = read.explain(&PlanQuery { plan: plan_name() }).unwrap().rejected;
+        let of_node = rejected.into_iter().find(|one| one.node == node).unwrap();
+        assert_eq!(of_node.reasons, ["it is not allocated to a cluster"], "{path:?}");
+    }
+}
+
+#[test]
+fn a_node_with_any_payload_of_the_plan_is_never_chosen() {
+    let apps = |names: &[&str]| {
+        let app = |name: &&str| json!({ "payloadName": name, "resources": { "cores": 1, "memory": 1 } });
+        json!({ "applications": names.iter().map(app).collect::<Vec<_>>() })
+    };
+    let mut hub = Hub::with_nodes(&[64]);
+    hub.ask(plan_request(&apps(&["a", "b", "c"]))).unwrap();
+    let deploy =
+        json!({ "plan": "web", "id": "r1", "instances": 1, "coordinates": { "a": {}, "b": {}, "c": {} } });
+    hub.ask(PlansRequest::PlanDeploy(request(deploy))).unwrap();
+    hub.converge();
+    for taken in [&["a"][..], &["c"], &["x", "b"], &["c", "x", "y"], &["a", "b", "c"]] {
+        let refused = place(&hub, &apps(taken)).unwrap_err();
+        assert_eq!(refused, "no node of 1 has room: 1 with the payload already", "{taken:?}");
+    }
+    assert_eq!(place(&hub, &apps(&["x", "y"])), Ok(node_key(0)));
+}
+
+#[test]
+fn a_plan_of_a_cluster_runs_on_its_nodes_alone() {
+    let mut hub = Hub::with_nodes(&[64, 64]);
+    hub.ask(PlansRequest::InventoryApply(request(json!({ "item": { "cluster": { "name": "south" } } }))))
+        .unwrap();
+    hub.ask(node_request(2, "d2", 8)).unwrap();
+    for state in ["allocating", "allocated"] {
+        hub.node_state(2, state, Some("south")).unwrap();
+    }
+    hub.ask(plan_request(&json!({ "cluster": "south" }))).unwrap();
+    hub.deploy("r1", 2, "1");
+    let placed: Vec<_> = hub.instances().iter().flat_map(|one| one.placements.clone()).collect();
+    assert_eq!(placed.iter().map(|on| &on.node).collect::<Vec<_>>(), [&node_key(2)], "the smallest node");
+    let read = PlansRead { state: &hub.state, evidence: &hub.devices, now: hub.now() };
+    let rejected = read.explain(&PlanQuery { plan: plan_name() }).unwrap().rejected;
+    for of_north in rejected.iter().filter(|one| one.node != node_key(2)) {
+        assert_eq!(of_north.reasons, ["it is not of cluster south"]);
+    }
+    assert_eq!(rejected.len(), 3);
+}
+
+#[test]
 fn an_explanation_lists_candidates_in_order_and_why_others_are_none() {
     let mut hub = Hub::with_nodes(&[16, 2, 32]);
     hub.ask(plan_request(&json!({}))).unwrap();
