@@ -296,7 +296,8 @@ impl Law {
             let approvals = &members.rollout.approvals;
             // A planner judges a moment before the publisher records.
             let since = decision.at.checked_sub(approvals.expires_after + SILENCE_COUNTS_FOR).unwrap();
-            let given = before.approvals(decision.wave.as_ref().unwrap(), since, approvals);
+            let policy = members.rollout.approved_policy(&members.waves[wave]);
+            let given = before.approvals(decision.wave.as_ref().unwrap(), since, Some(policy), approvals);
             must(given >= approvals.need.get() as usize, APPROVED, || format!("{given} of {approvals:?}"))?;
         }
         let Some(previous) = wave.checked_sub(1) else { return Ok(()) };

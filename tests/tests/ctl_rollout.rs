@@ -300,6 +300,30 @@ async fn a_paused_rollout_reaches_no_further_device_until_it_is_resumed() {
 }
 
 #[tokio::test]
+async fn a_planner_that_starts_after_a_pause_of_all_rollouts_begins_none() {
+    let (mut system, _) = governed(ROLLOUT).await;
+    release(&system, &sleeper("web", 2)).await;
+    shows(&system, "next: release to 1 device of wave canary").await;
+    let pause = ["rollout", "pause", "--all", "--reason", "restored from a backup"];
+    let (code, said) = muster(&system, &pause).await;
+    assert!(code == 0 && said.contains("web") && said.contains("is paused"), "{said}");
+    start_planner(&mut system);
+    system
+        .eventually("the planner has judged it", async || {
+            let log = system.log(PLANNER);
+            if log.contains("is paused since") { Ok(()) } else { Err(log) }
+        })
+        .await;
+    assert_eq!(muster(&system, &pause).await.0, 0, "a repetition changes nothing");
+    assert_eq!(published(&system).await, ["1"; 4]);
+    assert_eq!(muster(&system, &["rollout", "resume", "web"]).await.0, 0);
+    all_have(&system, "2").await;
+    let (_, history) = muster(&system, &["rollout", "history", "web"]).await;
+    let found = ["pause", "resume", "begin"].map(|verb| history.find(&format!(" {verb} ")));
+    assert!(found.is_sorted() && found.iter().all(Option::is_some), "{history}");
+}
+
+#[tokio::test]
 async fn a_person_rolls_back_a_release_of_all_devices_and_begins_it_again() {
     let (mut system, _) = governed(ROLLOUT).await;
     start_planner(&mut system);

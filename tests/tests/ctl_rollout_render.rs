@@ -99,7 +99,7 @@ fn an_explanation_is_one_line_and_an_approval_comes_with_its_command() {
         rollout: FILE.to_owned(),
         wave: "quarter".to_owned(),
         devices: 12,
-        approvals: ApprovalCount { given: 1, needed: 2 },
+        approvals: ApprovalCount { given: 1, needed: 2, void: 0 },
     };
     for event in [ApprovalEventKind::Waiting, ApprovalEventKind::Approved, ApprovalEventKind::Ended] {
         text += &rollout::approval(&ApprovalEvent { event, request: request.clone(), at: now() });

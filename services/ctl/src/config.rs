@@ -57,7 +57,9 @@ pub(crate) use plans::{
     RollbackArgs,
 };
 pub(crate) use quarantine::{JudgeArgs, ListArgs, QuarantineCommand};
-pub(crate) use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutStates, RolloutWatchArgs};
+pub(crate) use rollout::{
+    DecisionArgs, PauseArgs, ReleaseArgs, RolloutCommand, RolloutStates, RolloutWatchArgs,
+};
 pub use status::{DeprecatedType, Export, Names, Show, StatusArgs};
 pub(crate) use subscriptions::SubscriptionCommand;
 pub(crate) use support::SupportArgs;

@@ -21,7 +21,7 @@ use muster_contract::{DeploymentId, DeviceKey, WaveName};
 use muster_domain::rollout::RolloutProgress;
 use serde::Serialize;
 
-use crate::config::{DecisionArgs, DeviceArg, ReleaseArgs, RolloutCommand};
+use crate::config::{DecisionArgs, DeviceArg, PauseArgs, ReleaseArgs, RolloutCommand};
 use crate::error::{CtlError, settled};
 use crate::names::ShownNames;
 use crate::render;
@@ -62,7 +62,7 @@ pub async fn run(session: &mut Session<'_>, command: RolloutCommand) -> Result<b
         RolloutCommand::Next { deployment, reason, .. } => next(session, deployment, reason).await,
         RolloutCommand::Approve { decision, wave } => approve(session, decision, wave).await,
         RolloutCommand::Reject { decision, wave } => reject(session, decision, wave).await,
-        RolloutCommand::Pause(decision) => decide(session, decision, RolloutVerb::Pause).await,
+        RolloutCommand::Pause(args) => pause(session, args).await,
         RolloutCommand::Resume(decision) => decide(session, decision, RolloutVerb::Resume).await,
         RolloutCommand::Stop(decision) => decide(session, decision, RolloutVerb::Stop).await,
         RolloutCommand::Abort(decision) => decide(session, decision, RolloutVerb::Abort).await,
@@ -182,6 +182,22 @@ async fn decide(session: &mut Session<'_>, args: DecisionArgs, verb: RolloutVerb
             Err(CtlError::Unknown { message, near: Vec::new() })
         }
     }
+}
+
+/// Pauses the rollouts of a deployment, or every rollout of the hub that may be paused; true if each is paused.
+///
+/// # Errors
+/// As [`decide`].
+async fn pause(session: &mut Session<'_>, args: PauseArgs) -> Result<bool, CtlError> {
+    let PauseArgs { deployment, all: _, file, reason } = args;
+    if let Some(deployment) = deployment {
+        return decide(session, DecisionArgs { deployment, file, reason }, RolloutVerb::Pause).await;
+    }
+    let all = muster_client::rollout::pause_all(&session.hub, reason.as_ref(), session.clock.now()).await?;
+    if all.is_empty() {
+        session.terminal.print_note("muster: no rollout is under way, and no change waits for a release\n");
+    }
+    decided(session, &all)
 }
 
 /// Approves a wave of each rollout of a deployment that has one, or of one of them.

@@ -88,6 +88,13 @@ pub struct Rollout {
     pub after: BTreeMap<DeploymentId, BTreeSet<DeploymentId>>,
 }
 
+impl Rollout {
+    /// The digest of what an approval of a wave is about: the wave and the rule of approvals. An edit of either gives another one.
+    pub fn approved_policy(&self, wave: &Wave) -> Digest {
+        Digest::of_value(&(wave, &self.approvals))
+    }
+}
+
 impl Document for Rollout {
     const KIND: &'static str = "Rollout";
 

@@ -29,6 +29,7 @@ Examples:
   muster rollout next web --force --reason 'press-4 is being replaced'
                                          the same past the gate that holds it; approvals of others are needed all the same
   muster rollout pause web --reason 'checking press-4'             no further device gets it, until `resume`
+  muster rollout pause --all --reason 'restored from a backup'     every rollout of the hub
   muster rollout abort web               devices that have not begun with the content get the one that they had before it
   muster rollout rollback web            devices that have the content get the one that they had before it
   muster rollout retry web               begins again after `stop`, `abort` or `rollback`
@@ -83,7 +84,7 @@ pub enum RolloutCommand {
         wave: Option<WaveName>,
     },
     /// Release to no further device until `resume`
-    Pause(DecisionArgs),
+    Pause(PauseArgs),
     /// Continue a paused rollout
     Resume(DecisionArgs),
     /// Refuse a wave that waits for approval: the rollout is stopped, and its approvals do not count any more
@@ -131,12 +132,12 @@ impl RolloutCommand {
             Self::Watch(args) => Some(&mut args.deployment),
             Self::Approve { decision, .. }
             | Self::Reject { decision, .. }
-            | Self::Pause(decision)
             | Self::Resume(decision)
             | Self::Stop(decision)
             | Self::Abort(decision)
             | Self::Rollback(decision)
             | Self::Retry(decision) => Some(&mut decision.deployment),
+            Self::Pause(args) => args.deployment.as_mut(),
             Self::Release(args) => Some(&mut args.deployment),
         }
     }
@@ -210,6 +211,23 @@ fn state_parser() -> impl TypedValueParser<Value = RolloutStates> {
 pub struct DecisionArgs {
     /// The deployment
     pub deployment: DeploymentId,
+    /// Only the rollout of this rollout.yaml, by its path in the repository
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<String>,
+    /// The reason, in one sentence, for the history
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+/// `muster rollout pause`
+#[derive(Debug, Args)]
+pub struct PauseArgs {
+    /// The deployment
+    #[arg(required_unless_present = "all")]
+    pub deployment: Option<DeploymentId>,
+    /// Every rollout of the hub that is under way or has changes to release; resume each by its deployment
+    #[arg(long, conflicts_with_all = ["deployment", "file"])]
+    pub all: bool,
     /// Only the rollout of this rollout.yaml, by its path in the repository
     #[arg(long, value_name = "PATH")]
     pub file: Option<String>,

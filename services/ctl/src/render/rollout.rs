@@ -279,7 +279,7 @@ fn one_decided(decided: &Decided) -> String {
     };
     let again = if *changed { "" } else { ", as before" };
     let what = match approvals {
-        Some(ApprovalCount { given, needed }) => format!("{given} of {needed} approvals{again}"),
+        Some(ApprovalCount { given, needed, .. }) => format!("{given} of {needed} approvals{again}"),
         None => format!("{}{again}", record.words()),
     };
     let devices = devices.as_ref().map_or_else(String::new, rolled_back);
@@ -307,7 +307,9 @@ pub fn history(history: &History, frame: Frame) -> String {
     }
     let one = |record: &RolloutRecord| {
         let mut table = Table::new(&["AT", "DECISION", "WAVE", "BY", "EVIDENCE", "REASON"]);
-        for RolloutDecision { verb, wave, reason, evidence, result, requested_by, at } in &record.decisions {
+        for RolloutDecision { verb, wave, reason, evidence, result, requested_by, at, .. } in
+            &record.decisions
+        {
             let by = requested_by.as_ref().map_or("-", |by| by.label());
             let evidence = evidence.as_ref().map_or_else(|| "-".to_owned(), evidence_of);
             table.row([

@@ -156,7 +156,7 @@ mod tests {
             rollout: "fleet/rollout.yaml".to_owned(),
             wave: "quarter".to_owned(),
             devices: 3,
-            approvals: ApprovalCount { given, needed: 2 },
+            approvals: ApprovalCount { given, needed: 2, void: 0 },
         };
         let ApprovalRequest { deployment, digest, rollout, wave, .. } = request.clone();
         ((deployment, digest, rollout, wave), request)

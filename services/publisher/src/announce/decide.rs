@@ -137,14 +137,14 @@ impl<D: Downlink> Announcer<D> {
         let mut publish_error = String::new();
         for _ in 0..ATTEMPTS {
             self.read_decisions(deployment, rollout).await?;
-            let approvals = self.approvals(decide)?;
+            let (approvals, policy) = self.approvals(decide)?;
+            let decision = self.decision(decide, policy);
             let (sequence, mut decisions) = self.of_rollout(deployment, rollout);
             let record = decisions.of(*digest).cloned();
             let mut record = record.unwrap_or_else(|| RolloutRecord::new(*digest, rollout.clone()));
             // A decision whose answer was lost is found by the next read, before what the requester has seen is compared.
-            let is_stored = |mut record: RolloutRecord| {
-                matches!(record.decide(self.decision(decide), &approvals), Ok(false))
-            };
+            let is_stored =
+                |mut record: RolloutRecord| matches!(record.decide(decision.clone(), &approvals), Ok(false));
             if !publish_error.is_empty() && is_stored(record.clone()) {
                 return Ok(DecideAnswer { record, changed: true });
             }
@@ -157,7 +157,7 @@ impl<D: Downlink> Announcer<D> {
                 return Err(conflict(decided));
             }
             let changed = record
-                .decide(self.decision(decide), &approvals)
+                .decide(decision.clone(), &approvals)
                 .map_err(|impossible| conflict(impossible.to_string()))?;
             if !changed {
                 return Ok(DecideAnswer { record, changed });
@@ -206,10 +206,12 @@ impl<D: Downlink> Announcer<D> {
         Ok(())
     }
 
-    fn decision(&self, decide: &Decide) -> RolloutDecision {
+    /// The decision that a request is for; an approval is of a policy.
+    fn decision(&self, decide: &Decide, policy: Option<Digest>) -> RolloutDecision {
         let DecideRequest { verb, wave, reason, evidence, result, .. } = decide.request.clone();
         let (requested_by, at) = (decide.requested_by.clone(), self.context.clock.now());
-        RolloutDecision { verb, wave, reason, evidence, result, requested_by, at }
+        let made = RolloutDecision::new(verb, at);
+        RolloutDecision { wave, reason, evidence, result, policy, requested_by, ..made }
     }
 
     /// Takes note of a stored decision.
@@ -231,8 +233,8 @@ impl<D: Downlink> Announcer<D> {
         (stored.map_or(0, |stored| stored.sequence), decisions)
     }
 
-    /// The rule of approvals of the rollout that a request is about.
-    fn approvals(&self, decide: &Decide) -> Result<Approvals, ErrorBody> {
+    /// The rule of approvals of the rollout that a request is about, and the policy that an approval is of.
+    fn approvals(&self, decide: &Decide) -> Result<(Approvals, Option<Digest>), ErrorBody> {
         let DecideRequest { deployment, digest, rollout: path, verb, wave, .. } = &decide.request;
         if self.table.revision().is_none() {
             return Err(not_ready("the publisher has read no good commit since its start; ask again"));
@@ -272,7 +274,9 @@ impl<D: Downlink> Announcer<D> {
             check_approver(decide.requested_by.as_ref(), &rollout.approvals)?;
             check_other_person(decide.requested_by.as_ref(), name, &rollout.approvals, record)?;
         }
-        Ok(rollout.approvals.clone())
+        let approved =
+            rollout.waves.iter().find(|of| *verb == RolloutVerb::Approve && Some(&of.name) == wave.as_ref());
+        Ok((rollout.approvals.clone(), approved.map(|wave| rollout.approved_policy(wave))))
     }
 
     /// Reads the decisions about a deployment under a `rollout.yaml`.
@@ -383,15 +387,7 @@ impl<D: Downlink> Announcer<D> {
             let reason =
                 self.table.revision().map(|revision| format!("commit {revision} wants another content"));
             let verb = RolloutVerb::Supersede;
-            let decision = RolloutDecision {
-                verb,
-                wave: None,
-                reason,
-                evidence: None,
-                result: None,
-                requested_by: None,
-                at,
-            };
+            let decision = RolloutDecision { reason, ..RolloutDecision::new(verb, at) };
             if record.decide(decision, &Approvals::default()) != Ok(true) {
                 continue;
             }

@@ -142,13 +142,8 @@ mod tests {
 
     fn record(verbs: &[(RolloutVerb, i64)]) -> RolloutRecord {
         let decision = |(verb, second): &(RolloutVerb, i64)| RolloutDecision {
-            verb: *verb,
             wave: verb.has_wave().then(|| "canary".parse().unwrap()),
-            reason: None,
-            evidence: None,
-            result: None,
-            requested_by: None,
-            at: at(*second),
+            ..RolloutDecision::new(*verb, at(*second))
         };
         let decisions = verbs.iter().map(decision).collect();
         RolloutRecord { decisions, ..RolloutRecord::new(Digest::of_bytes(b"v2"), "x".to_owned()) }

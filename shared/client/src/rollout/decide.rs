@@ -16,7 +16,7 @@ use muster_domain::rollout::{
 use serde::Serialize;
 
 use super::gather::targets;
-use super::{release_all, version};
+use super::{release_all, under_way, version};
 use crate::ask::{AskError, Hub, understood};
 
 /// A decision about one rollout: recorded, or refused.
@@ -87,6 +87,24 @@ pub async fn decide(
             decided.devices = Some(roll_back(hub, &rollout, devices).await?);
         }
         all.push(decided);
+    }
+    Ok(all)
+}
+
+/// Pauses every rollout that may be paused, of all deployments with a held change or an open rollout.
+///
+/// # Errors
+/// No publisher answers; what was paused before stays paused, and a repetition pauses the rest.
+pub async fn pause_all(hub: &Hub, reason: Option<&String>, now: Timestamp) -> Result<Vec<Decided>, AskError> {
+    let (verb, mut all) = (RolloutVerb::Pause, Vec::new());
+    for deployment in under_way(hub).await? {
+        let (reason, versions) = (reason.cloned(), Vec::new());
+        let request = DecisionRequest { deployment, file: None, reason, versions };
+        let rollouts = chosen(hub, &request, now).await?;
+        for rollout in rollouts.iter().filter(|rollout| verb.is_possible_in(rollout.phase())) {
+            let answer = record(hub, rollout, Decision::of(verb, &request)).await;
+            all.push(decided(rollout, verb, answer)?);
+        }
     }
     Ok(all)
 }

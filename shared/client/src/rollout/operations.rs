@@ -149,13 +149,8 @@ mod tests {
     fn states(decisions: &[(RolloutVerb, &str)]) -> Vec<(String, OperationState, u64)> {
         let digest = Digest::of_bytes(b"v2");
         let decision = |(verb, wave): &(RolloutVerb, &str)| RolloutDecision {
-            verb: *verb,
             wave: wave.parse().ok(),
-            reason: None,
-            evidence: None,
-            result: None,
-            requested_by: None,
-            at: Timestamp::UNIX_EPOCH,
+            ..RolloutDecision::new(*verb, Timestamp::UNIX_EPOCH)
         };
         let mut record = RolloutRecord::new(digest, "rollout.yaml".to_owned());
         record.decisions = decisions.iter().map(decision).collect();

@@ -118,15 +118,7 @@ mod tests {
     #[test]
     fn decisions_after_the_time_do_not_count() {
         let time = |second| Timestamp::from_second(second).unwrap();
-        let decision = |verb, second| RolloutDecision {
-            verb,
-            wave: None,
-            reason: None,
-            result: None,
-            evidence: None,
-            requested_by: None,
-            at: time(second),
-        };
+        let decision = |verb, second| RolloutDecision::new(verb, time(second));
         let mut record = RolloutRecord::new(Digest::of_bytes(b"v2"), "fleet/rollout.yaml".to_owned());
         record.decisions = vec![decision(RolloutVerb::Pause, 10), decision(RolloutVerb::Stop, 20)];
         for (second, count, phase) in

@@ -77,6 +77,10 @@ pub struct RolloutDecision {
     /// The result of the wave's checks, of `check`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<CheckResult>,
+    /// Digest of the policy that an `approve` is about: the wave and the `approvals` of the `rollout.yaml`, as the publisher had
+    /// them. An approval of another policy does not count. Older releases did not record it, so their approvals count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Digest>,
     /// Who decided, if the server vouches for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<RequestedBy>,
@@ -307,15 +311,22 @@ impl RolloutRecord {
         self.decisions.get(ended.map_or(0, |at| at + 1)..).unwrap_or_default()
     }
 
-    /// Number of people who have approved a wave at `since` or later, directly or through a gateway, are among the approvers, and
-    /// have not requested it themselves where several must approve.
-    pub fn approvals(&self, wave: &WaveName, since: Timestamp, approvals: &Approvals) -> usize {
+    /// Number of people who have approved a wave at `since` or later under this policy (none: any), directly or through a gateway,
+    /// are among the approvers, and have not requested it themselves where several must approve.
+    pub fn approvals(
+        &self,
+        wave: &WaveName,
+        since: Timestamp,
+        policy: Option<Digest>,
+        approvals: &Approvals,
+    ) -> usize {
         let of = approvals.of.as_ref();
         let is_own = |by: &RequestedBy| self.is_own_request(wave.as_str(), by, approvals);
         let of_wave = |decision: &&RolloutDecision| {
             decision.verb == RolloutVerb::Approve
                 && decision.wave.as_ref() == Some(wave)
                 && decision.at >= since
+                && decision.is_under(policy)
                 && !decision.requested_by.as_ref().is_some_and(is_own)
         };
         let mut keys: Vec<_> = self
@@ -392,7 +403,9 @@ impl RolloutRecord {
         let is_same = |other: &RolloutDecision| {
             let person = |of: &RolloutDecision| of.requested_by.as_ref().map(|by| by.person().to_owned());
             let is_counted = decision.verb != RolloutVerb::Approve
-                || other.at >= expired && person(other) == person(decision);
+                || other.at >= expired
+                    && other.is_under(decision.policy)
+                    && person(other) == person(decision);
             other.verb == decision.verb && other.wave == decision.wave && is_counted
         };
         self.of_this_run().iter().any(is_same)
@@ -400,6 +413,25 @@ impl RolloutRecord {
 }
 
 impl RolloutDecision {
+    /// A decision about a rollout as a whole, without more to say.
+    pub const fn new(verb: RolloutVerb, at: Timestamp) -> Self {
+        Self {
+            verb,
+            wave: None,
+            reason: None,
+            evidence: None,
+            result: None,
+            policy: None,
+            requested_by: None,
+            at,
+        }
+    }
+
+    /// Whether it is about this policy, if both say which.
+    fn is_under(&self, policy: Option<Digest>) -> bool {
+        self.policy.zip(policy).is_none_or(|(own, policy)| own == policy)
+    }
+
     /// Whether it is about a wave.
     pub(super) fn is_about(&self, wave: &str) -> bool {
         self.wave.as_ref().is_some_and(|name| name.as_str() == wave)

@@ -64,15 +64,7 @@ mod tests {
         let mut record = RolloutRecord::new(Digest::of_bytes(b"v2"), "rollout.yaml".to_owned());
         for (number, second) in seconds.iter().enumerate() {
             let verb = [RolloutVerb::Pause, RolloutVerb::Resume][number % 2];
-            let decision = RolloutDecision {
-                verb,
-                wave: None,
-                reason: None,
-                evidence: None,
-                result: None,
-                requested_by: None,
-                at: at(*second),
-            };
+            let decision = RolloutDecision::new(verb, at(*second));
             record.decide(decision, &Approvals::default()).unwrap();
         }
         record

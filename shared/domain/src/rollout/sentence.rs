@@ -24,8 +24,7 @@ impl RolloutProgress {
             Step::Release { wave: at, targets, needs_approval } => {
                 let Some(wave) = wave(at) else { return String::new() };
                 let by = wave.approvals.filter(|_| *needs_approval).map_or_else(String::new, |count| {
-                    let ApprovalCount { given, needed } = count;
-                    format!(", which has {given} of {needed} approvals: {}", self.approval_command(wave))
+                    format!(", which has {}: {}", given(count), self.approval_command(wave))
                 });
                 let next = devices(targets.len() + self.unnamed);
                 format!("next: release to {next} of wave {}{by}", wave.name)
@@ -125,9 +124,8 @@ impl RolloutProgress {
         let rest = if devices.is_empty() { String::new() } else { format!(": {devices}") };
         match because {
             Blocked::Approval => {
-                let ApprovalCount { given, needed } = wave.approvals.unwrap_or_default();
-                let by = self.approval_command(wave);
-                format!("waiting for approvals of the evidence of wave {name}: {given} of {needed}; {by}")
+                let (given, by) = (given(wave.approvals.unwrap_or_default()), self.approval_command(wave));
+                format!("waiting for approvals of the evidence of wave {name}: {given}; {by}")
             }
             Blocked::After => format!("wave {name} waits for {}", self.waited_for()),
             Blocked::Window(Some(until)) => {
@@ -267,4 +265,13 @@ pub fn listed(devices: &[&DeviceKey]) -> String {
 
 fn devices(count: usize) -> String {
     if count == 1 { "1 device".to_owned() } else { format!("{count} devices") }
+}
+
+/// The approvals of a wave in words.
+fn given(ApprovalCount { given, needed, void }: ApprovalCount) -> String {
+    let void = match void {
+        0 => String::new(),
+        count => format!(" ({count} of an earlier rollout.yaml no longer count)"),
+    };
+    format!("{given} of {needed} approvals{void}")
 }

@@ -75,13 +75,9 @@ fn decided(
     let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
     for (at, (verb, wave)) in decisions.iter().enumerate() {
         let decision = RolloutDecision {
-            verb: *verb,
             wave: wave.parse().ok(),
-            reason: None,
-            evidence: None,
-            result: None,
             requested_by: Some(RequestedBy::new(&format!("U{at}"), "", None)),
-            at: Timestamp::UNIX_EPOCH,
+            ..RolloutDecision::new(*verb, Timestamp::UNIX_EPOCH)
         };
         record.decide(decision, &rollout.approvals).unwrap();
     }

@@ -101,7 +101,7 @@ fn counts(wave: &WaveBar) -> String {
     if wave.left_out > 0 {
         parts.push(format!("{} left out", wave.left_out));
     }
-    if let Some(ApprovalCount { given, needed }) = wave.approvals {
+    if let Some(ApprovalCount { given, needed, .. }) = wave.approvals {
         parts.push(format!("{given} of {needed} approvals"));
     }
     format!("{}; gate {}{}", parts.join(", "), wave.gate, if wave.forced { ", forced" } else { "" })
@@ -161,7 +161,7 @@ pub fn approval(event: &ApprovalEvent) -> String {
 }
 
 fn waits(request: &ApprovalRequest) -> String {
-    let ApprovalRequest { deployment, wave, devices, approvals: ApprovalCount { given, needed }, .. } =
+    let ApprovalRequest { deployment, wave, devices, approvals: ApprovalCount { given, needed, .. }, .. } =
         request;
     format!(
         "{} {}, {}, has {given} of {needed} approvals; `muster rollout approve {deployment} --wave {wave}`",

@@ -28,7 +28,8 @@ pub fn operations(all: &[RolloutOperations], frame: Frame) -> String {
     ];
     let mut table = Table::new(&columns);
     for one in all {
-        let approvals = one.approvals.map(|ApprovalCount { given, needed }| format!("{given} of {needed}"));
+        let approvals =
+            one.approvals.map(|ApprovalCount { given, needed, .. }| format!("{given} of {needed}"));
         table.row([
             one.deployment.as_str().into(),
             short(&one.digest).into(),

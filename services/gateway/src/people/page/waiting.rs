@@ -143,7 +143,7 @@ mod tests {
             rollout: "fleet/rollout.yaml".to_owned(),
             wave: "pair".to_owned(),
             devices: 2,
-            approvals: muster_domain::rollout::ApprovalCount { given: 1, needed: 2 },
+            approvals: muster_domain::rollout::ApprovalCount { given: 1, needed: 2, void: 0 },
         }
     }
 

@@ -337,7 +337,7 @@ async fn a_start_with_an_older_commit_ends_no_rollout() {
     let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
     let record = next.announcer.targets(query).await.unwrap().decisions.remove(0);
     assert_eq!(record.phase(), RolloutPhase::Running);
-    assert_eq!(record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, &Approvals::default()), 1);
+    assert_eq!(record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, None, &Approvals::default()), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -134,7 +134,7 @@ impl RolloutVerb {
     }
 
     /// Whether the decision can be made in a phase.
-    pub(super) const fn is_possible_in(self, phase: RolloutPhase) -> bool {
+    pub const fn is_possible_in(self, phase: RolloutPhase) -> bool {
         use RolloutPhase::{Aborted, Paused, RolledBack, Running, Stopped, Succeeded, Superseded};
         match self {
             // Devices may still have a content that Git wants again, so its evidence is there before its next begin.

@@ -10,7 +10,7 @@ use crate::rollout::{Approvers, Wave};
 
 fn decision(verb: RolloutVerb, second: i64) -> RolloutDecision {
     let at = Timestamp::from_second(second).unwrap();
-    RolloutDecision { verb, wave: None, reason: None, evidence: None, result: None, requested_by: None, at }
+    RolloutDecision::new(verb, at)
 }
 
 fn approval(by: &str, second: i64) -> RolloutDecision {
@@ -92,7 +92,7 @@ fn approvals_count_by_requester_and_expire_and_end_with_the_run() {
     let mut record = record(&[]);
     let wave = "quarter".parse().unwrap();
     let count = |record: &RolloutRecord, second| {
-        record.approvals(&wave, Timestamp::from_second(second).unwrap(), &Approvals::default())
+        record.approvals(&wave, Timestamp::from_second(second).unwrap(), None, &Approvals::default())
     };
     assert_eq!(record.decide(approval("UA", 0), &approvals), Ok(true));
     assert_eq!(record.decide(approval("UA", 50), &approvals), Ok(false), "one requester approves once");
@@ -102,7 +102,7 @@ fn approvals_count_by_requester_and_expire_and_end_with_the_run() {
     assert_eq!(record.decide(approval("UA", 100), &approvals), Ok(true), "the first approval has expired");
     assert_eq!(count(&record, 1), 2);
     assert_eq!(count(&record, 101), 0);
-    let other = record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, &Approvals::default());
+    let other = record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, None, &Approvals::default());
     assert_eq!(other, 0, "an approval of another wave");
     for verb in [RolloutVerb::Rollback, RolloutVerb::Retry] {
         record.decide(decision(verb, 101), &approvals).unwrap();
@@ -128,7 +128,7 @@ fn one_person_approves_once_with_and_without_a_gateway() {
     ] {
         assert_eq!(record.decide(decision.clone(), &Approvals::default()), Ok(is_new), "{decision:?}");
     }
-    assert_eq!(record.approvals(&"quarter".parse().unwrap(), Timestamp::MIN, &Approvals::default()), 3);
+    assert_eq!(record.approvals(&"quarter".parse().unwrap(), Timestamp::MIN, None, &Approvals::default()), 3);
 }
 
 #[test]
@@ -269,8 +269,9 @@ fn who_requests_a_run_or_forces_a_gate_is_none_of_several_approvers() {
         ..decision(verb, second)
     };
     let wave = "quarter".parse().unwrap();
-    let count =
-        |record: &RolloutRecord, approvals: &Approvals| record.approvals(&wave, Timestamp::MIN, approvals);
+    let count = |record: &RolloutRecord, approvals: &Approvals| {
+        record.approvals(&wave, Timestamp::MIN, None, approvals)
+    };
     let mut record = record(&[]);
     for decision in [by(RolloutVerb::Stop, "UC", 0), by(RolloutVerb::Retry, "UA", 1)] {
         record.decide(decision, &of(2)).unwrap();

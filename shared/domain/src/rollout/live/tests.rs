@@ -220,7 +220,14 @@ impl World {
         let requested_by = Some(RequestedBy::new("U1", "ann", None));
         let wave = wave.map(|wave| wave.parse().unwrap());
         let (reason, evidence, result) = (None, None, None);
-        let decision = RolloutDecision { verb, wave, reason, evidence, result, requested_by, at: self.now };
+        let decision = RolloutDecision {
+            wave,
+            reason,
+            evidence,
+            result,
+            requested_by,
+            ..RolloutDecision::new(verb, self.now)
+        };
         // A decision that is not possible changes nothing.
         let _ = self.record.decide(decision, &self.policy.approvals);
         self.live.set_record(Some(self.record.clone()));
@@ -310,7 +317,8 @@ fn a_large_rollback_names_refused_targets_last() {
     let mut record = RolloutRecord::new(digest("v2"), FILE.to_owned());
     let (verb, at) = (RolloutVerb::Rollback, Timestamp::UNIX_EPOCH);
     let (wave, reason, evidence, result, requested_by) = (None, None, None, None, None);
-    let back = RolloutDecision { verb, wave, reason, evidence, result, requested_by, at };
+    let back =
+        RolloutDecision { wave, reason, evidence, result, requested_by, ..RolloutDecision::new(verb, at) };
     record.decide(back, &live.policy().approvals).unwrap();
     live.set_record(Some(record));
     (0..RELEASE_DEVICES_MAX).for_each(|at| live.set_refused(at, true));

@@ -65,13 +65,9 @@ fn past(standing: Standing) -> PastLines {
 fn record(verb: RolloutVerb, wave: Option<&str>, confirmed: u64, failed: u64) -> RolloutRecord {
     let judged_at: Timestamp = JUDGED.parse().unwrap();
     let decision = |verb, wave: Option<&str>, evidence| RolloutDecision {
-        verb,
         wave: wave.map(|wave| wave.parse().unwrap()),
-        reason: None,
         evidence,
-        result: None,
-        requested_by: None,
-        at: judged_at,
+        ..RolloutDecision::new(verb, judged_at)
     };
     let mut record = RolloutRecord::new(content(), "fleet/rollout.yaml".to_owned());
     record.decide(decision(RolloutVerb::Begin, Some("canary"), None), &Approvals::default()).unwrap();

@@ -9,13 +9,11 @@ use super::*;
 /// A decision about the wave `canary`, made at a second.
 fn decision(verb: RolloutVerb, second: i64, by: &str, result: Option<CheckResult>) -> RolloutDecision {
     RolloutDecision {
-        verb,
         wave: verb.has_wave().then(|| "canary".parse().unwrap()),
         reason: Some("muster.check.smoke is slow".to_owned()),
-        evidence: None,
         result,
         requested_by: Some(RequestedBy::new(by, "", None)),
-        at: Timestamp::constant(second, 0),
+        ..RolloutDecision::new(verb, Timestamp::constant(second, 0))
     }
 }
 
@@ -160,4 +158,35 @@ fn a_forced_gate_counts_as_open_but_for_approvals() {
     assert_eq!(later, Step::Done, "the gate stays open once the next wave has begun");
     let unapproved = of_canary(&approved, &[force], &[DARK, WAITING]).step;
     assert_eq!(unapproved, Step::Ready { wave: 0 }, "approvals are needed all the same");
+}
+
+#[test]
+fn an_edit_of_the_wave_or_of_the_approvals_voids_earlier_approvals() {
+    let of = |wave: Value, need: u32| {
+        let mut first = json!({ "name": "canary", "devices": ["s0/d0"], "approval": "before" });
+        first.as_object_mut().unwrap().extend(wave.as_object().unwrap().clone());
+        let mut rollout = rollout(json!([first]));
+        rollout.approvals.need = need.try_into().unwrap();
+        rollout
+    };
+    let before = of(json!({}), 2);
+    let policy = Some(before.approved_policy(&before.waves[0]));
+    let approved = |by| RolloutDecision { policy, ..decision(RolloutVerb::Approve, 1, by, None) };
+    let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
+    for by in ["UA", "UB"] {
+        record.decide(approved(by), &before.approvals).unwrap();
+    }
+    let counted = |rollout: &Rollout| {
+        let count =
+            super::super::approvals::approvals(rollout, &rollout.waves[0], Some(&record), NOW).unwrap();
+        (count.given, count.void)
+    };
+    assert_eq!(counted(&before), (2, 0));
+    assert_eq!(counted(&of(json!({ "failure": { "atMost": 1 } }), 2)), (0, 2), "the wave was edited");
+    assert_eq!(counted(&of(json!({}), 1)), (0, 2), "the rule of approvals was edited");
+    let later = of(json!({ "soak": "5m" }), 2);
+    let policy = Some(later.approved_policy(&later.waves[0]));
+    let again = RolloutDecision { policy, ..decision(RolloutVerb::Approve, 2, "UA", None) };
+    let mut record = record.clone();
+    assert_eq!(record.decide(again, &later.approvals), Ok(true), "the same person approves the edited wave");
 }

@@ -29,13 +29,8 @@ fn of_silent_devices(offline: Value, third: Evidence) -> RolloutState {
         })
         .collect();
     let begin = RolloutDecision {
-        verb: RolloutVerb::Begin,
         wave: "canary".parse().ok(),
-        reason: None,
-        evidence: None,
-        result: None,
-        requested_by: None,
-        at: Timestamp::UNIX_EPOCH,
+        ..RolloutDecision::new(RolloutVerb::Begin, Timestamp::UNIX_EPOCH)
     };
     let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
     record.decide(begin, &rollout.approvals).unwrap();
@@ -286,7 +281,14 @@ fn a_rollout_begins_once_those_that_it_comes_after_have_succeeded() {
             let wave = verb.has_wave().then(|| "all".parse().unwrap());
             let (reason, evidence, result, requested_by) = (None, None, None, None);
             let at = Timestamp::UNIX_EPOCH;
-            let decision = RolloutDecision { verb: *verb, wave, reason, evidence, result, requested_by, at };
+            let decision = RolloutDecision {
+                wave,
+                reason,
+                evidence,
+                result,
+                requested_by,
+                ..RolloutDecision::new(*verb, at)
+            };
             record.decide(decision, &rollout.approvals).unwrap();
         }
         let targets: Vec<_> = keys.iter().zip(all).map(|(key, state)| target(key, *state)).collect();

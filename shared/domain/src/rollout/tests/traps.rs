@@ -80,13 +80,9 @@ fn trap_of_flagger_a_check_without_data_never_passes_and_has_an_end() {
     });
     let rollout: Rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
     let of = |verb, second, result| RolloutDecision {
-        verb,
         wave: "a".parse().ok(),
-        reason: None,
-        evidence: None,
         result,
-        requested_by: None,
-        at: Timestamp::constant(second, 0),
+        ..RolloutDecision::new(verb, Timestamp::constant(second, 0))
     };
     let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
     let inconclusive = Some(muster_contract::rollout::CheckResult::Inconclusive);
