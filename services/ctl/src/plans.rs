@@ -3,6 +3,7 @@
 //! It holds no state: the planner decides, and its refusals come with the line of the file that caused them. A change asks first
 //! if a person is at the terminal, unless `--yes` is given.
 
+mod apply;
 mod choose;
 mod history;
 mod instances;
@@ -13,9 +14,9 @@ mod operations;
 
 use muster_contract::PlanName;
 use muster_contract::plans::{
-    InstanceStatus, InstancesAnswer, InstancesQuery, PlanAnswer, PlanApplyRequest, PlanApproveRequest,
-    PlanDeleteRequest, PlanQuery, PlanRollbackRequest, PlanState, PlanStateRequest, PlansQuery,
-    RevisionStateRequest, RevisionVerb,
+    InstanceStatus, InstancesAnswer, InstancesQuery, PlanAnswer, PlanApproveRequest, PlanDeleteRequest,
+    PlanQuery, PlanRollbackRequest, PlanState, PlanStateRequest, PlansQuery, RevisionStateRequest,
+    RevisionVerb,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,8 +48,8 @@ pub struct PlanInDetail {
 /// The planner does not answer, or refuses.
 pub async fn plan(session: &mut Session<'_>, command: PlanCommand) -> Result<bool, CtlError> {
     match command {
-        PlanCommand::Create(args) => apply(session, &args, false).await,
-        PlanCommand::Apply(args) => apply(session, &args, true).await,
+        PlanCommand::Create(args) => apply::plans(session, &args, false).await,
+        PlanCommand::Apply(args) => apply::plans(session, &args, true).await,
         PlanCommand::List(args) => list(session, args).await,
         PlanCommand::Show { plan } => show(session, &plan).await.map(|()| true),
         PlanCommand::Deploy(args) => deploy(session, &args).await,
@@ -69,32 +70,6 @@ pub async fn plan(session: &mut Session<'_>, command: PlanCommand) -> Result<boo
         PlanCommand::Deactivate(args) => state(session, args, PlanState::Inactive).await,
         PlanCommand::Delete(args) => delete(session, args).await,
         PlanCommand::History(args) => history::run(session, args).await.map(|()| true),
-    }
-}
-
-/// Creates the plans of a file, and changes those that exist if that `may_change`. Stops at the first refusal; plans before
-/// it stay.
-async fn apply(session: &mut Session<'_>, args: &ManifestArgs, may_change: bool) -> Result<bool, CtlError> {
-    let file = ManifestFile::read(&args.manifest)?;
-    let mut names = Vec::new();
-    for entry in file.plans()? {
-        names.push(entry.value.name.clone());
-        let expected_version = if may_change { version_of(session, &entry.value.name).await? } else { None };
-        let request = PlanApplyRequest { spec: entry.value, expected_version, request_id: None };
-        let applied = session.hub.planner("plan-apply", &request).await;
-        applied.map_err(|error| file.error(&entry.place, error))?;
-    }
-    let query = PlansQuery { name: names, ..PlansQuery::default() };
-    shown(session, &query).await
-}
-
-/// The version of a plan; none if there is no such plan.
-async fn version_of(session: &Session<'_>, plan: &PlanName) -> Result<Option<u64>, CtlError> {
-    let answer = session.hub.planner("plan-get", &PlanQuery { plan: plan.clone() }).await;
-    match answer {
-        Ok(answer) => Ok(Some(understood::<PlanAnswer>(&answer)?.plan.version)),
-        Err(error) if error.not_found().is_some() => Ok(None),
-        Err(error) => Err(error.into()),
     }
 }
 

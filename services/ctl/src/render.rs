@@ -5,6 +5,7 @@
 //! lines say up to where the answer has read and how much is not known.
 
 pub mod applications;
+pub(crate) mod applied;
 pub mod audit;
 pub mod auth;
 pub mod backup;

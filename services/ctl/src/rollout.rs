@@ -195,7 +195,7 @@ async fn pause(session: &mut Session<'_>, args: PauseArgs) -> Result<bool, CtlEr
     }
     let all = muster_client::rollout::pause_all(&session.hub, reason.as_ref(), session.clock.now()).await?;
     if all.is_empty() {
-        session.terminal.print_note("muster: no rollout is under way, and no change waits for a release\n");
+        session.terminal.print_note("muster: no rollout of the hub is to be paused\n");
     }
     decided(session, &all)
 }

@@ -9,7 +9,7 @@
 //! with that person for each change. The gateway stores nothing but the open registrations of notifications, which end with their
 //! streams.
 //!
-//! Reading order: [`config`], [`start`] (the wiring), [`caller`], [`planner`], [`records`] and [`filters`], then a module for each
+//! Reading order: [`config`], [`start`] (the wiring), [`caller`], [`planner`], [`records`], [`filters`] and [`lists`], then a module for each
 //! service; [`refusals`] has the status codes.
 
 mod caller;
@@ -19,6 +19,7 @@ pub(crate) mod config;
 mod filters;
 mod instances;
 mod limits;
+mod lists;
 mod nodes;
 mod notify;
 mod planner;

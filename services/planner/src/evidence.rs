@@ -10,12 +10,12 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{DesiredState, SourceKind};
-use muster_contract::fact::{Fact, PulseFact};
+use muster_contract::fact::{Fact, Liveness, PulseFact};
 use muster_contract::limits::{LEASE, PARTITIONS};
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::view::AsOf;
+use muster_contract::view::{AsOf, Freshness};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
-use muster_domain::fold::{DeviceNumber, DeviceRecord, Fleet, Heard, HearingState};
+use muster_domain::fold::{DeviceHearing, DeviceNumber, DeviceRecord, Fleet, HearingState};
 use muster_domain::rollout::Line;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -206,6 +206,12 @@ impl Evidence {
                 (LedgerSubject::Owner { partition, .. }, _) => {
                     self.projection.owned_since.entry(*partition).or_insert(at.stored_at);
                 }
+                (LedgerSubject::Liveness(key), Fact::Liveness(fact)) => {
+                    let was_heard = |heard: DeviceHearing| heard.freshness == Freshness::Fresh;
+                    if fact.state == Liveness::Fresh && !self.fleet.heard(key).is_some_and(was_heard) {
+                        self.projection.orders.heard_again(key, at.stored_at);
+                    }
+                }
                 // The devices of a partition change at once.
                 (LedgerSubject::Hearing(_), _) => touched.all = true,
                 _ => {}
@@ -302,7 +308,7 @@ impl Evidence {
     }
 
     /// How well a device is known.
-    pub(crate) fn heard(&self, key: &DeviceKey) -> Option<Heard> {
+    pub(crate) fn heard(&self, key: &DeviceKey) -> Option<DeviceHearing> {
         self.fleet.heard(key)
     }
 

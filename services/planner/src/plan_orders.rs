@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::{DeviceKey, Generation, InstanceName, PlanName, Timestamp};
@@ -11,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// Withdrawn instances that are kept of a device: those that were withdrawn last.
 const WITHDRAWN_MAX: usize = 256;
+/// Time for which they are kept at least: far longer than a node takes to be heard, or to remove what it runs.
+const WITHDRAWN_KEPT: SignedDuration = SignedDuration::from_hours(31 * 24);
 
 /// The orders that devices have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +33,8 @@ pub(crate) struct Withdrawal {
     pub(crate) generation: Generation,
     /// Time at which LEDGER stored it.
     pub(crate) stored_at: Timestamp,
+    /// The same time, or that at which the device was heard again after it.
+    pub(crate) heard_since: Timestamp,
 }
 
 /// An instance in a checkpoint: its name, the digest of its order, and its plan.
@@ -49,7 +54,7 @@ impl PlanOrders {
     /// Applies a desired state.
     pub(crate) fn apply(&mut self, key: &DeviceKey, document: &DesiredState, stored_at: Timestamp) {
         let instances: BTreeMap<_, _> = document.deployments.iter().filter_map(instance).collect();
-        let withdrawal = Withdrawal { generation: document.generation, stored_at };
+        let withdrawal = Withdrawal { generation: document.generation, stored_at, heard_since: stored_at };
         self.note_withdrawn(key, &instances, withdrawal);
         if document.retired {
             self.retired.insert(key.clone());
@@ -77,7 +82,8 @@ impl PlanOrders {
         }
         let withdrawn = self.withdrawn.entry(key.clone()).or_default();
         withdrawn.extend(gone.into_iter().map(|name| (name, withdrawal)));
-        withdrawn.retain(|name, _| !instances.contains_key(name));
+        let is_old = |by: &Withdrawal| withdrawal.stored_at.duration_since(by.stored_at) > WITHDRAWN_KEPT;
+        withdrawn.retain(|name, by| !instances.contains_key(name) && !is_old(by));
         while withdrawn.len() > WITHDRAWN_MAX {
             let oldest = withdrawn.iter().min_by_key(|(_, withdrawal)| **withdrawal);
             let Some(oldest) = oldest.map(|(name, _)| name.clone()) else { break };
@@ -85,6 +91,13 @@ impl PlanOrders {
         }
         if withdrawn.is_empty() {
             self.withdrawn.remove(key);
+        }
+    }
+
+    /// Notes that a device is heard again.
+    pub(crate) fn heard_again(&mut self, key: &DeviceKey, at: Timestamp) {
+        for withdrawal in self.withdrawn.get_mut(key).into_iter().flat_map(BTreeMap::values_mut) {
+            withdrawal.heard_since = withdrawal.heard_since.max(at);
         }
     }
 
@@ -184,6 +197,14 @@ mod tests {
         assert_eq!(apply(&mut orders, 4, &[]), Some(3), "a later document withdraws nothing anew");
         let stored = serde_json::to_string(&orders).unwrap();
         assert_eq!(serde_json::from_str::<PlanOrders>(&stored).unwrap(), orders);
+        let heard_since =
+            |orders: &PlanOrders| orders.withdrawal(&key, &name).unwrap().heard_since.as_second();
+        assert_eq!(heard_since(&orders), 3);
+        orders.heard_again(&key, Timestamp::constant(9, 0));
+        assert_eq!(
+            (heard_since(&orders), orders.withdrawal(&key, &name).unwrap().stored_at.as_second()),
+            (9, 3)
+        );
         assert_eq!(apply(&mut orders, 5, &["web-1"]), None, "it is ordered again");
         assert_eq!(apply(&mut orders, 6, &[]), Some(6));
         for generation in 7..7 + 2 * WITHDRAWN_MAX as u64 {

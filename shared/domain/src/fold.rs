@@ -79,7 +79,7 @@ pub use merge::{
 };
 pub use notify::{Changes, NothingToTell};
 pub use record::{BadRecord, DeviceRecord, PackedRecord, RecordPacker};
-pub use rollout_line::{DeviceNumber, Heard};
+pub use rollout_line::{DeviceHearing, DeviceNumber};
 pub use silence::SilentDevices;
 pub use silence_order::{SilenceCursor, SilenceCursorError};
 pub use status::{CursorError, StatusCursor, StatusRefusal, verdict_of};

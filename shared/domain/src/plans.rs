@@ -41,7 +41,7 @@ pub use self::content::{ContentError, application_id, content, is_of_plan, margo
 pub use self::decide::{Decision, PlansRequest, REVISION_STOPPED};
 pub use self::document::PlansDocument;
 pub use self::effects::Effect;
-pub use self::evidence::{PlacementEvidence, PlansEvidence};
+pub use self::evidence::{PlacementEvidence, PlansEvidence, PlansTimes, WithdrawalEvidence};
 pub use self::hooks::HookRun;
 pub use self::read::PlansRead;
 pub use self::state::PlansState;

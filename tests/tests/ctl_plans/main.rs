@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+mod files;
 mod played;
 
 use std::path::PathBuf;
@@ -22,34 +23,6 @@ use self::played::Played;
 
 const SWITCH: &str = "UPDATE_GOLDEN";
 const REMEDY: &str = "UPDATE_GOLDEN=1 cargo test -p muster-tests --test ctl_plans";
-
-const PLANS: &str = "\
-plans:
-  - name: web
-    namespace: demo
-    serviceName: Web
-    applications:
-      - payloadName: main
-        resources: {cores: 2, memory: 4}
-";
-
-const DEPLOYMENT: &str = "\
-deployment_plan_name: web
-deployment_id: web-1
-payload_coordinates:
-  - payload_name: main
-    coordinates: {command: sleep, args: ['100000']}
-instance_count: 2
-";
-
-const NODES: &str = "\
-nodes:
-  - name: press-4
-    updateDomain: d1
-    totalResources: {cores: 64, memory: 512}
-    systemReservedResources: {cores: 4, memory: 32}
-    capabilityIDs: [t4]
-";
 
 #[test]
 fn plans_instances_and_operations_have_the_columns_of_mrds() {
@@ -85,107 +58,6 @@ fn the_inventory_has_the_columns_of_mrds() {
     };
     let text = inventory::clusters(&entries) + "--\n" + &inventory::capabilities(&entries);
     golden("clusters-and-capabilities", &text);
-}
-
-#[tokio::test]
-async fn plans_and_deployments_of_files_are_requested_as_they_are_written() {
-    let played = Played::start().await;
-    let (plans, deployment) = (
-        played.file("plans.yaml", PLANS),
-        played.file(
-            "deployment.yaml",
-            &format!("{DEPLOYMENT}max_unavailable: 1\ncanary: 1\nskip_unchanged: true\n"),
-        ),
-    );
-    for words in ["plan", "deployment"] {
-        let said = played.muster(&format!("{words} create -m {plans}")).await;
-        assert!(said.code == 0 && said.out.contains("Total: 1"), "{said:?}");
-        let spec = json!({
-            "name": "web", "namespace": "demo", "serviceName": "Web",
-            "applications": [{"payloadName": "main", "resources": {"cores": 2, "memory": 4}}],
-        });
-        assert_eq!(played.changes(), [("plan-apply".to_owned(), spec)], "MRDS's word is {words}");
-    }
-    let said = played.muster(&format!("plan apply -f {plans}")).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(played.changes()[0].1["expectedVersion"], 2, "a plan that is there is changed as it was read");
-    let request = json!({
-        "plan": "web", "id": "web-1", "instances": 2, "maxUnavailable": 1, "canary": 1, "skipUnchanged": true,
-        "coordinates": {"main": {"command": "sleep", "args": ["100000"]}},
-    });
-    for verb in ["deploy", "add-deployment"] {
-        let said = played.muster(&format!("plan {verb} --manifest {deployment}")).await;
-        assert!(said.code == 0 && said.out.contains("Operations Summary"), "{said:?}");
-        assert_eq!(played.changes(), [("plan-deploy".to_owned(), request.clone())]);
-    }
-}
-
-#[tokio::test]
-async fn a_migration_is_to_a_plan_or_to_a_deployment_of_a_file() {
-    let played = Played::start().await;
-    let said = played.muster("plan migrate web --to web-north -D moved").await;
-    assert_eq!(said.code, 0, "{said:?}");
-    let request = json!({"plan": "web", "to": "web-north", "id": "moved"});
-    assert_eq!(played.changes(), [("plan-migrate".to_owned(), request)]);
-    let file = played.file("deployment.yaml", DEPLOYMENT);
-    let said = played.muster(&format!("plan migrate old -m {file}")).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    let request = json!({
-        "plan": "old", "to": "web", "id": "web-1", "instances": 2,
-        "coordinates": {"main": {"command": "sleep", "args": ["100000"]}},
-    });
-    assert_eq!(played.changes(), [("plan-migrate".to_owned(), request)]);
-    let canary = played.file("canary.yaml", &format!("{DEPLOYMENT}canary: 1\n"));
-    let said = played.muster(&format!("plan migrate old -m {canary}")).await;
-    assert!(said.code == 1 && said.err.contains("canary: is not of a migration"), "{said:?}");
-    for line in ["plan migrate web", "plan migrate web --to web-north", "plan migrate web -D moved"] {
-        assert_eq!(played.muster(line).await.code, 2, "{line}");
-    }
-    assert!(played.changes().is_empty());
-}
-
-#[tokio::test]
-async fn a_mistake_in_a_file_is_named_by_line_and_nothing_is_requested() {
-    let played = Played::start().await;
-    let file = played.file("plans.yaml", &PLANS.replace("cores: 2", "coers: 2"));
-    let said = played.muster(&format!("plan create -m {file}")).await;
-    let words =
-        format!("{file}:7: plans[0].applications[0].resources.coers: unknown key; did you mean cores?");
-    assert!(said.code == 1 && said.err.contains(&words), "{said:?}");
-    assert!(played.changes().is_empty());
-    let file = played.file("plans.yaml", &PLANS.replace("demo", "refused"));
-    let said = played.muster(&format!("plan create -m {file}")).await;
-    let words =
-        format!("muster: {file}:7: plans[0].applications[0].resources: there is no cluster 'north'\n");
-    assert_eq!((said.code, said.err), (1, words), "the planner's refusal has the line too");
-}
-
-#[tokio::test]
-async fn nodes_of_a_file_get_their_site_and_are_allocated_in_two_steps() {
-    let played = Played::start().await;
-    let file = played.file("nodes.yaml", NODES);
-    let said = played.muster(&format!("node create -m {file} --site plant7")).await;
-    assert!(said.code == 0 && said.out.contains("REMAINING CORES"), "{said:?}");
-    let node = json!({
-        "site": "plant7", "device": "press-4", "updateDomain": "d1",
-        "totalResources": {"cores": 64, "memory": 512},
-        "systemReservedResources": {"cores": 4, "memory": 32}, "capabilities": ["t4"],
-    });
-    assert_eq!(played.changes(), [("inventory-apply".to_owned(), json!({"item": {"node": node}}))]);
-    let said = played.muster("node add-to-cluster plant7/press-4 -c north").await;
-    assert_eq!(said.code, 0, "{said:?}");
-    let states: Vec<_> =
-        played.changes().into_iter().map(|(_, request)| request["nodeState"].clone()).collect();
-    assert_eq!(states, ["allocating", "allocated"]);
-    let said = played
-        .muster("node list --payload-names-not-in main,db --remaining-cores-gte 8 --remaining-memory-gte 9")
-        .await;
-    assert_eq!(said.code, 0, "{said:?}");
-    let asked = played.asked.lock().unwrap().pop().unwrap().1;
-    let query = json!({
-        "kind": "node", "payloadNameNotIn": ["main", "db"], "remainingCoresGte": 8, "remainingMemoryGte": 9,
-    });
-    assert_eq!(asked, query);
 }
 
 #[tokio::test]
@@ -252,6 +124,9 @@ async fn several_operations_are_picked_at_a_terminal_and_named_elsewhere() {
     let said = played.muster("plan approve busy").await;
     assert!(said.code == 1 && said.err.contains("name its id, or --all"), "{said:?}");
     assert!(played.changes().is_empty());
+    let said = played.at_terminal("plan approve busy", "2\nn\n").await;
+    assert!(said.code == 1 && said.err.ends_with("[y/N] Nothing is changed.\n"), "{said:?}");
+    assert!(played.changes().is_empty());
     let said = played.at_terminal("plan approve busy", "2\ny\n").await;
     assert!(said.code == 0 && said.err.contains("Which operation? [1-2]"), "{said:?}");
     let changes = played.changes();
@@ -265,6 +140,30 @@ async fn several_operations_are_picked_at_a_terminal_and_named_elsewhere() {
     assert_eq!((said.code, played.changes().len()), (0, 2), "{said:?}");
     let judged: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(judged.as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn an_instance_is_picked_at_a_terminal_confirmed_and_named_elsewhere() {
+    let played = Played::start().await;
+    let said = played.muster("plan operate busy --stop").await;
+    assert!(said.code == 1 && said.err.contains("name one with --meta-instance-name"), "{said:?}");
+    let question = "Which instance? [1-2] Request STOP of instance Web-second? [y/N] ";
+    for answers in ["2\nn\n", "2\n\n"] {
+        let said = played.at_terminal("plan operate busy --stop", answers).await;
+        let words = format!("{question}Nothing is changed.\n");
+        assert!(said.code == 1 && said.err.ends_with(&words), "{said:?}");
+    }
+    let said = played.at_terminal("plan operate busy --stop", "0\n").await;
+    assert!(said.code == 2 && said.err.contains("'0' is none of 1 to 2"), "{said:?}");
+    assert!(said.err.contains("  2  Web-second (web) on plant7/press-4: PENDING\n"), "{said:?}");
+    assert!(played.changes().is_empty(), "nothing is requested before a yes");
+    let said = played.at_terminal("plan operate busy --stop", "2\ny\n").await;
+    assert!(said.code == 0 && said.err.ends_with(question), "{said:?}");
+    let changes = played.changes();
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    let (verb, request) = &changes[0];
+    assert_eq!((verb.as_str(), &request["type"]), ("operation-request", &json!("STOP")));
+    assert_eq!(request["instance"], "web-00000000000000000000000000000002");
 }
 
 #[tokio::test]

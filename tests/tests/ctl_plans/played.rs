@@ -109,16 +109,25 @@ fn answer(endpoint: &str, request: &Value) -> Result<Bytes, Fault> {
         "plan-get" if request["plan"] == "none" => {
             json!({"error": {"code": "notFound", "message": "there is no plan 'none'"}})
         }
-        "plan-apply" if request["namespace"] == "refused" => json!({"error": {
-            "code": "badRequest", "message": "there is no cluster 'north'", "field": "applications[0].resources",
-        }}),
+        "plan-get" if request["plan"] == "second" => {
+            json!({"error": {"code": "notFound", "message": "there is no plan second"}})
+        }
         "plan-get" => example("PlanAnswer.one"),
         "plan-list" => example("PlansAnswer.one"),
         "plan-explain" => example("ExplainAnswer.one-candidate"),
-        "plan-apply" | "plan-delete" | "plan-state" | "plan-deploy" | "plan-rollback" | "plan-migrate"
-        | "plan-revision" | "plan-approve" => plan(),
+        "plan-apply" => refused_plan(request).unwrap_or_else(plan),
+        "plan-delete" | "plan-state" | "plan-deploy" | "plan-rollback" | "plan-migrate" | "plan-revision"
+        | "plan-approve" => plan(),
         "instance-create" => example("Instance.pending-approval"),
         "instance-list" if request["name"] == json!(["nobody"]) => json!({"instances": []}),
+        "instance-list" if request["plan"] == json!(["busy"]) => {
+            let mut answer: Value = example("InstancesAnswer.one");
+            let mut other = answer["instances"][0].clone();
+            other["instance"]["name"] = json!("web-00000000000000000000000000000002");
+            other["instance"]["displayName"] = json!("Web-second");
+            answer["instances"].as_array_mut().unwrap().push(other);
+            answer
+        }
         "instance-list" => example("InstancesAnswer.one"),
         "operation-list" if request["plan"] == json!(["idle"]) => json!({"operations": []}),
         "operation-list" if request["plan"] == json!(["busy"]) => {
@@ -147,10 +156,29 @@ fn answer(endpoint: &str, request: &Value) -> Result<Bytes, Fault> {
             json!({"capabilities": [example::<Value>("Capability.a-gpu")]})
         }
         "inventory-list" => example("InventoryAnswer.a-node"),
+        "inventory-apply" if request["item"]["node"]["capabilities"] == json!(["a100"]) => json!({"error": {
+            "code": "badRequest", "message": "item.node.capabilities: there is no capability a100",
+            "field": "item.node.capabilities",
+        }}),
         "inventory-apply" if request["item"].get("cluster").is_some() => example("Cluster.active"),
         "inventory-apply" if request["item"].get("capability").is_some() => example("Capability.a-gpu"),
         "inventory-state" if request["item"].get("cluster").is_some() => example("Cluster.active"),
         _ => example("Node.allocated"),
     };
     Ok(answer.to_string().into())
+}
+
+/// The refusal of a plan whose namespace names one.
+fn refused_plan(request: &Value) -> Option<Value> {
+    Some(match request["namespace"].as_str()? {
+        "taken" => json!({"error": {
+            "code": "conflict", "message": "plan web exists: name its version 2 to change it", "currentVersion": 2,
+        }}),
+        "busy" => json!({"error": {"code": "notReady", "message": "the planner starts: ask again"}}),
+        "garbled" => json!("no plan"),
+        "refused" => json!({"error": {
+            "code": "badRequest", "message": "there is no cluster 'north'", "field": "applications[0].resources",
+        }}),
+        _ => return None,
+    })
 }

@@ -1,15 +1,50 @@
 //! Rights to plans on a secured hub: the planner's scheduler stores plans, operators change them, approvers approve operations.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use muster_identity::Role;
 use muster_tests::guarded::Guarded;
+use muster_tests::raw::Raw;
 use muster_tests::rollouts::PLANNER;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 
 use crate::connect;
 use crate::fleet::start_service;
+
+/// The requests to the planner that change nothing, by hand, so that a right given to the wrong role fails here.
+const READS: [&str; 7] = [
+    "plan-get",
+    "plan-list",
+    "plan-explain",
+    "instance-list",
+    "operation-list",
+    "inventory-list",
+    "change-list",
+];
+/// The requests that an approver may send as well.
+const OF_APPROVERS: [&str; 3] = ["operation-approve", "operation-reject", "plan-approve"];
+/// The requests that an operator alone may send, directly or through a gateway.
+const OF_OPERATORS: [&str; 16] = [
+    "plan-apply",
+    "plan-delete",
+    "plan-state",
+    "plan-deploy",
+    "plan-rollback",
+    "plan-migrate",
+    "plan-revision",
+    "instance-create",
+    "operation-request",
+    "operation-cancel",
+    "operation-complete",
+    "operation-fail",
+    "inventory-apply",
+    "inventory-state",
+    "inventory-disruption",
+    "inventory-delete",
+];
 
 /// A request to the planner as a role; its answer, also a refusal.
 async fn ask(hub: &Guarded, role: Role, verb: &str, request: &Value) -> Result<Value, String> {
@@ -86,4 +121,46 @@ async fn an_approver_approves_operations_by_the_proven_key_and_no_more() {
     let approval = json!({ "plan": "web", "id": "r1", "rule": "by hand" });
     let of_revision = ask(&hub, Role::Approver, "plan-approve", &approval).await.unwrap();
     assert_eq!(of_revision["revisions"][0]["approval"]["by"]["role"], "approver", "{of_revision}");
+}
+
+#[test]
+fn the_lists_by_hand_name_every_request_to_the_planner() {
+    let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../schemas/asyncapi.yaml");
+    let contract = std::fs::read_to_string(contract).unwrap();
+    let subjects = contract.lines().filter_map(|line| line.trim().strip_prefix("address: muster.planner."));
+    let named = READS.into_iter().chain(OF_APPROVERS).chain(OF_OPERATORS);
+    assert_eq!(subjects.collect::<BTreeSet<_>>(), named.collect());
+}
+
+#[test]
+fn each_plan_request_is_refused_without_credentials_or_the_right() {
+    let (hub, other) = (Guarded::start_plain(), Guarded::start_plain());
+    let port = hub.server.port();
+    for (who, entered) in [
+        ("without credentials", Raw::anonymous(port)),
+        ("with credentials of another hub", Raw::connect(port, &other.creds(Role::Operator))),
+    ] {
+        let refusal = entered.err();
+        assert!(refusal.is_some_and(|said| said.contains("Authorization Violation")), "{who}");
+    }
+    for (role, may_read, may_approve, may_change) in [
+        (Role::Viewer, true, false, false),
+        (Role::Subscriber, true, false, false),
+        (Role::Packager, false, false, false),
+        (Role::Planner, false, false, false),
+        (Role::Approver, true, true, false),
+        (Role::Operator, true, true, true),
+    ] {
+        let mut raw = Raw::connect(port, &hub.creds(role)).unwrap();
+        for (verbs, may) in
+            [(&READS[..], may_read), (&OF_APPROVERS[..], may_approve), (&OF_OPERATORS[..], may_change)]
+        {
+            for verb in verbs {
+                let subject = format!("muster.planner.{verb}");
+                let said = raw.publish(&subject, "", "{}").join("\n");
+                let is_refused = said.contains("Permissions Violation") && said.contains(&subject);
+                assert_eq!(is_refused, !may, "{role:?} {verb}: {said}");
+            }
+        }
+    }
 }

@@ -11,6 +11,8 @@ use super::{DeviceArg, time};
 
 pub(super) const NODE_EXAMPLES: &str = "\
 A node is a device with resources for instances of plans. Instances are placed on nodes in state allocated.
+A file is checked whole before the first request. Each of its nodes is then applied whole or not at all, and a refused one stops no
+other: the output has the result of each node, and a node that is as the file has it stays unchanged.
 
 Examples:
   muster node create -m nodes.yaml --site plant7     MRDS's file; names without a site get this one; a node

@@ -34,7 +34,10 @@ Examples:
   muster plan stop web -D web-2          end a deployment that waits for silent nodes; its running operations fail
   muster plan delete web
 
-At a terminal a change asks before it is made, unless --yes is given. Exit code 1: a request was refused, or you said no.";
+At a terminal a change asks before it is made, unless --yes is given. Exit code 1: a request was refused, or you said no.
+
+A file is checked whole before the first request. Each of its plans is then applied whole or not at all, and a refused one stops no
+other: the output has the result of each plan. `apply` leaves a plan unchanged that is as the file has it.";
 
 pub(super) const INSTANCE_EXAMPLES: &str = "\
 Examples:
@@ -58,7 +61,7 @@ Examples:
 /// `muster plan`
 #[derive(Debug, Subcommand)]
 pub enum PlanCommand {
-    /// Create the plans of a file
+    /// Create the plans of a file; one that exists is refused
     Create(ManifestArgs),
     /// Create the plans of a file, or change those that have no instances
     Apply(ManifestArgs),

@@ -225,7 +225,7 @@ pub struct PauseArgs {
     /// The deployment
     #[arg(required_unless_present = "all")]
     pub deployment: Option<DeploymentId>,
-    /// Every rollout of the hub that is under way or has changes to release; resume each by its deployment
+    /// Every rollout of the hub that has not ended, also before its first wave; resume each by its deployment
     #[arg(long, conflicts_with_all = ["deployment", "file"])]
     pub all: bool,
     /// Only the rollout of this rollout.yaml, by its path in the repository

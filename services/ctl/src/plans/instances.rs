@@ -152,8 +152,15 @@ pub(super) async fn one(
     if found.is_empty() {
         return Err(CtlError::Unknown { message: format!("there is no {what}"), near: Vec::new() });
     }
-    let line =
-        |status: &InstanceStatus| format!("{} ({})", status.instance.display_name, status.instance.plan);
     let hint = "name one with --meta-instance-name";
     chosen(session, "instance", &found, line, hint).cloned()
+}
+
+/// An instance in one line, with its node and what that reports.
+fn line(InstanceStatus { instance, placements }: &InstanceStatus) -> String {
+    let mut placed = instance.placements.iter().zip(placements);
+    let active = placed.find(|(placement, _)| placement.active);
+    let on = active
+        .map(|(placement, seen)| format!(" on {}: {}", placement.node, render::plans::word(&seen.state)));
+    format!("{} ({}){}", instance.display_name, instance.plan, on.unwrap_or_default())
 }

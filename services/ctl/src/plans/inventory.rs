@@ -8,12 +8,12 @@ use muster_contract::plans::{
 use muster_contract::{ClusterName, DeviceKey};
 use serde_json::Value;
 
+use super::apply;
 use super::choose::confirmed;
-use super::manifest::ManifestFile;
 use crate::ask::understood;
 use crate::config::{
     CapabilityCommand, ClusterCommand, DeviceArg, DisruptionArgs, DisruptionCommand, NodeCommand,
-    NodeListArgs, NodeManifestArgs, NodeStateArgs, YesArg,
+    NodeListArgs, NodeStateArgs, YesArg,
 };
 use crate::error::CtlError;
 use crate::render;
@@ -25,7 +25,7 @@ use crate::session::Session;
 /// The planner does not answer or refuses, or there is no such node.
 pub async fn node(session: &mut Session<'_>, command: NodeCommand) -> Result<bool, CtlError> {
     match command {
-        NodeCommand::Create(args) => create_nodes(session, &args).await,
+        NodeCommand::Create(args) => apply::nodes(session, &args).await,
         NodeCommand::List(args) => list_nodes(session, &list_query(args)).await,
         NodeCommand::Show { node } => show_node(session, node.resolved()?).await,
         NodeCommand::AddToCluster { node, cluster } => {
@@ -52,7 +52,7 @@ pub async fn cluster(session: &mut Session<'_>, command: ClusterCommand) -> Resu
     match command {
         ClusterCommand::Create { cluster: name } => {
             let item = InventoryItem::Cluster(ClusterSpec { name });
-            let answer = apply(session, item).await?;
+            let answer = apply_item(session, item).await?;
             session.show(&answer, |cluster, _| render::inventory::cluster_changed(cluster)).map(|()| true)
         }
         ClusterCommand::List => {
@@ -82,7 +82,7 @@ pub async fn capability(session: &mut Session<'_>, command: CapabilityCommand) -
     match command {
         CapabilityCommand::Create { capability: name, kind, score } => {
             let item = InventoryItem::Capability(CapabilitySpec { name, capability_type: kind, score });
-            let answer = apply(session, item).await?;
+            let answer = apply_item(session, item).await?;
             session.show(&answer, |one, _| render::inventory::capability_changed(one)).map(|()| true)
         }
         CapabilityCommand::List { kind } => {
@@ -134,21 +134,6 @@ pub async fn disruption(session: &mut Session<'_>, command: DisruptionCommand) -
         DisruptionCommand::Complete(args) => change_disruption(session, args, DisruptionVerb::Complete).await,
         DisruptionCommand::Remove(args) => change_disruption(session, args, DisruptionVerb::Remove).await,
     }
-}
-
-async fn create_nodes(session: &mut Session<'_>, args: &NodeManifestArgs) -> Result<bool, CtlError> {
-    let file = ManifestFile::read(&args.manifest)?;
-    let mut names = Vec::new();
-    for entry in file.nodes(args.site.as_ref())? {
-        if let InventoryItem::Node(node) = &entry.value {
-            names.push(node.key.to_string());
-        }
-        apply(session, entry.value).await.map_err(|error| match error {
-            CtlError::Ask(error) => file.error(&entry.place, error),
-            other => other,
-        })?;
-    }
-    list_nodes(session, &InventoryQuery { name: names, ..InventoryQuery::of(InventoryKind::Node) }).await
 }
 
 fn list_query(args: NodeListArgs) -> InventoryQuery {
@@ -230,7 +215,7 @@ async fn entry_state(
     shown.map(|()| true)
 }
 
-async fn apply(session: &Session<'_>, item: InventoryItem) -> Result<Value, CtlError> {
+async fn apply_item(session: &Session<'_>, item: InventoryItem) -> Result<Value, CtlError> {
     let request = InventoryApplyRequest { item, expected_version: None, request_id: None };
     Ok(session.hub.planner("inventory-apply", &request).await?)
 }

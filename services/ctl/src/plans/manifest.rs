@@ -1,15 +1,18 @@
 //! Reads files of plans, deployments of plans and nodes, as MRDS writes them. Each error names the file, the line, the field and
 //! the rule. Sends nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
+use muster_contract::decode::{Document as _, Violation};
 use muster_contract::desired::ProfileType;
 use muster_contract::keys::check_keys;
 use muster_contract::plans::{
-    InventoryItem, NodeSpec, NodeVolume, PlanDeployRequest, PlanSpec, PlannerErrorBody, Resources,
+    Node, NodeSpec, NodeState, NodeVolume, PlanDeployRequest, PlanSpec, PlannerErrorBody, PlansChange,
+    Resources,
 };
-use muster_contract::{CapabilityName, ComponentName, DeviceKey, PlanName, RevisionId, SiteId};
+use muster_contract::{CapabilityName, ComponentName, DeviceKey, PlanName, RevisionId, SiteId, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -120,6 +123,7 @@ impl ManifestFile {
             value.check().map_err(|broken| self.refused(&format!("{place}.{}", broken.path), broken.rule))?;
             entries.push(Entry { place, value });
         }
+        self.check_names(entries.iter().map(|entry| (&entry.place, &entry.value.name)))?;
         self.some(entries, "plans")
     }
 
@@ -175,14 +179,14 @@ impl ManifestFile {
     ///
     /// # Errors
     /// As [`Self::plans`].
-    pub(super) fn nodes(&self, site: Option<&SiteId>) -> Result<Vec<Entry<InventoryItem>>, CtlError> {
+    pub(super) fn nodes(&self, site: Option<&SiteId>) -> Result<Vec<Entry<NodeSpec>>, CtlError> {
         let nodes = self.parsed::<NodesFile>(self.yaml()?, "")?.nodes;
         let mut entries = Vec::new();
         for (at, value) in nodes.into_iter().enumerate() {
             let place = format!("nodes[{at}]");
             let node: NodeEntry = self.parsed(value, &place)?;
             let key = self.key_of(&node.name, site, &format!("{place}.name"))?;
-            let node = NodeSpec {
+            let value = NodeSpec {
                 key,
                 update_domain: node.update_domain,
                 total_resources: node.total_resources,
@@ -191,8 +195,11 @@ impl ManifestFile {
                 capabilities: node.capabilities,
                 runtimes: node.runtimes,
             };
-            entries.push(Entry { place, value: InventoryItem::Node(node) });
+            check_node(&value)
+                .map_err(|broken| self.refused(&format!("{place}.{}", broken.path), broken.rule))?;
+            entries.push(Entry { place, value });
         }
+        self.check_names(entries.iter().map(|entry| (&entry.place, &entry.value.key)))?;
         self.some(entries, "nodes")
     }
 
@@ -236,6 +243,20 @@ impl ManifestFile {
         })
     }
 
+    /// Checks that no two entries have the same name.
+    fn check_names<'a, T: Ord + Display + 'a>(
+        &self,
+        entries: impl Iterator<Item = (&'a String, &'a T)>,
+    ) -> Result<(), CtlError> {
+        let mut names = BTreeSet::new();
+        for (place, name) in entries {
+            if !names.insert(name) {
+                return Err(self.refused(&format!("{place}.name"), format!("'{name}' is there twice")));
+            }
+        }
+        Ok(())
+    }
+
     fn some<T>(&self, entries: Vec<Entry<T>>, key: &str) -> Result<Vec<Entry<T>>, CtlError> {
         if entries.is_empty() { Err(self.refused(key, "is empty".to_owned())) } else { Ok(entries) }
     }
@@ -245,6 +266,37 @@ impl ManifestFile {
         let reason = if field.is_empty() { rule } else { format!("{field}: {rule}") };
         CtlError::Manifest { path: self.path.clone(), line: line_of(&self.text, field), reason }
     }
+}
+
+/// Checks a node by the rules of its document that the file alone can break.
+fn check_node(spec: &NodeSpec) -> Result<(), Violation> {
+    let spec = spec.clone();
+    let node = Node {
+        api_version: Default::default(),
+        kind: Default::default(),
+        key: spec.key,
+        version: 0,
+        state: NodeState::Unallocated,
+        message: String::new(),
+        cluster: None,
+        update_domain: spec.update_domain,
+        total_resources: spec.total_resources,
+        system_reserved_resources: spec.system_reserved_resources,
+        local_volumes: spec.local_volumes,
+        capabilities: spec.capabilities,
+        runtimes: spec.runtimes,
+        disruptions: Vec::new(),
+        deleted: false,
+        created_at: Timestamp::UNIX_EPOCH,
+        change: PlansChange {
+            at: Timestamp::UNIX_EPOCH,
+            message: String::new(),
+            by: None,
+            request_id: None,
+            request: None,
+        },
+    };
+    node.check()
 }
 
 fn joined(place: &str, field: &str) -> String {

@@ -165,10 +165,11 @@ fn operation_table(operations: &[Operation]) -> String {
 /// The node that another instance would get, and why the others are rejected.
 pub fn explain(answer: &ExplainAnswer) -> String {
     let mut chosen =
-        Table::new(&["NODE", ">FREE CORES", ">FREE MEMORY", ">INSTANCES IN ITS DOMAIN", "REASON"]);
+        Table::new(&["NODE", ">SCORE", ">FREE CORES", ">FREE MEMORY", ">INSTANCES IN ITS DOMAIN", "REASON"]);
     for candidate in &answer.candidates {
         chosen.row([
             candidate.node.to_string().into(),
+            Cell::count(candidate.score),
             Cell::count(candidate.free.cores),
             Cell::count(candidate.free.memory),
             Cell::count(candidate.domain_instances),

@@ -16,6 +16,7 @@ use tonic::{Request, Response, Status};
 
 use super::caller::split;
 use super::filters::{Identity, inventory, metadata, parsed, part, passes_state};
+use super::lists::Listing;
 use super::planner::Planner;
 use super::records;
 use super::refusals::invalid;
@@ -29,6 +30,28 @@ impl Capabilities {
         let found: Capability = self.0.entry(InventoryKind::Capability, name.as_str()).await?;
         Ok(Response::new(GetComputeCapabilityResponse { record: Some(records::capability(found)) }))
     }
+}
+
+/// The list that a request asks for.
+pub(super) fn listing(
+    asked: ListComputeCapabilityRequest,
+) -> Result<Listing<'static, Capability, messages::ComputeCapability>, Status> {
+    let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
+    let identity = Identity::of(asked.id_in, asked.name_in, versions);
+    let named = identity.wanted().1.to_vec();
+    let query = InventoryQuery {
+        capability_type: asked.type_in,
+        ..inventory(InventoryKind::Capability, named, asked.include_deleted)
+    };
+    let keep = move |row: Capability| {
+        let (name, version) = (row.name.to_string(), row.version);
+        let record = records::capability(row);
+        let state = record.status.as_ref().map_or(0, |status| status.state);
+        let passes = identity.passes(&name, &name, version)
+            && passes_state(&asked.state_in, &asked.state_not_in, state);
+        passes.then_some(record)
+    };
+    Listing::new("inventory-list", "capabilities", &query, asked.limit, keep)
 }
 
 #[tonic::async_trait]
@@ -83,23 +106,7 @@ impl messages::compute_capabilities_server::ComputeCapabilities for Capabilities
         &self,
         request: Request<ListComputeCapabilityRequest>,
     ) -> Result<Response<ListComputeCapabilityResponse>, Status> {
-        let asked = request.into_inner();
-        let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
-        let identity = Identity::of(asked.id_in, asked.name_in, versions);
-        let named = identity.wanted().1.to_vec();
-        let query = InventoryQuery {
-            capability_type: asked.type_in,
-            ..inventory(InventoryKind::Capability, named, asked.include_deleted)
-        };
-        let keep = |row: Capability| {
-            let (name, version) = (row.name.to_string(), row.version);
-            let record = records::capability(row);
-            let state = record.status.as_ref().map_or(0, |status| status.state);
-            let passes = identity.passes(&name, &name, version)
-                && passes_state(&asked.state_in, &asked.state_not_in, state);
-            passes.then_some(record)
-        };
-        let records = self.0.list("inventory-list", "capabilities", &query, asked.limit, keep).await?;
+        let records = self.0.list(listing(request.into_inner())?).await?;
         Ok(Response::new(ListComputeCapabilityResponse { records }))
     }
 

@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status};
 
 use super::caller::split;
 use super::filters::{Identity, inventory, metadata, parsed, part, passes_state};
+use super::lists::Listing;
 use super::planner::Planner;
 use super::records;
 use super::refusals::invalid;
@@ -27,6 +28,24 @@ impl Clusters {
         let found: Cluster = self.0.entry(InventoryKind::Cluster, name.as_str()).await?;
         Ok(Response::new(GetClusterResponse { record: Some(records::cluster(found)) }))
     }
+}
+
+/// The list that a request asks for.
+pub(super) fn listing(
+    asked: ListClusterRequest,
+) -> Result<Listing<'static, Cluster, messages::Cluster>, Status> {
+    let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
+    let identity = Identity::of(asked.id_in, asked.name_in, versions);
+    let query = inventory(InventoryKind::Cluster, identity.wanted().1.to_vec(), asked.include_deleted);
+    let keep = move |row: Cluster| {
+        let (name, version) = (row.name.to_string(), row.version);
+        let record = records::cluster(row);
+        let state = record.status.as_ref().map_or(0, |status| status.state);
+        let passes = identity.passes(&name, &name, version)
+            && passes_state(&asked.state_in, &asked.state_not_in, state);
+        passes.then_some(record)
+    };
+    Listing::new("inventory-list", "clusters", &query, asked.limit, keep)
 }
 
 #[tonic::async_trait]
@@ -77,19 +96,7 @@ impl messages::clusters_server::Clusters for Clusters {
         &self,
         request: Request<ListClusterRequest>,
     ) -> Result<Response<ListClusterResponse>, Status> {
-        let asked = request.into_inner();
-        let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
-        let identity = Identity::of(asked.id_in, asked.name_in, versions);
-        let query = inventory(InventoryKind::Cluster, identity.wanted().1.to_vec(), asked.include_deleted);
-        let keep = |row: Cluster| {
-            let (name, version) = (row.name.to_string(), row.version);
-            let record = records::cluster(row);
-            let state = record.status.as_ref().map_or(0, |status| status.state);
-            let passes = identity.passes(&name, &name, version)
-                && passes_state(&asked.state_in, &asked.state_not_in, state);
-            passes.then_some(record)
-        };
-        let records = self.0.list("inventory-list", "clusters", &query, asked.limit, keep).await?;
+        let records = self.0.list(listing(request.into_inner())?).await?;
         Ok(Response::new(ListClusterResponse { records }))
     }
 

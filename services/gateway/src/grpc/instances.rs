@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status};
 
 use super::caller::{GrpcCaller, split};
 use super::filters::{Identity, metadata, parsed, part, passes_state};
+use super::lists::Listing;
 use super::planner::Planner;
 use super::records;
 use super::refusals::{invalid, not_found};
@@ -41,10 +42,14 @@ type VerdictOf = fn(Option<plans::OperationState>) -> &'static str;
 pub(super) struct Instances(pub(super) Planner);
 
 impl Instances {
-    async fn find(&self, text: &str, is_it: impl Fn(&Instance) -> bool) -> Result<InstanceStatus, Status> {
+    async fn find(
+        &self,
+        text: &str,
+        is_it: impl Fn(&Instance) -> bool + Send,
+    ) -> Result<InstanceStatus, Status> {
         let query = InstancesQuery { name: vec![text.to_owned()], ..InstancesQuery::default() };
-        let keep = |row: InstanceStatus| is_it(&row.instance).then_some(row);
-        let found = self.0.list(LIST, ROWS, &query, 1, keep).await?;
+        let keep = move |row: InstanceStatus| is_it(&row.instance).then_some(row);
+        let found = self.0.list(Listing::new(LIST, ROWS, &query, 1, keep)?).await?;
         found.into_iter().next().ok_or_else(|| not_found("meta instance", text))
     }
 
@@ -161,6 +166,31 @@ fn open_operation(instance: &Instance, kind: OperationType) -> Option<&Operation
     open.find(|operation| operation.operation_type == kind)
 }
 
+/// The list that a request asks for.
+pub(super) fn listing(
+    asked: ListMetaInstanceRequest,
+) -> Result<Listing<'static, InstanceStatus, messages::MetaInstance>, Status> {
+    let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
+    let identity = Identity::of(asked.id_in, asked.name_in, versions);
+    let plans = asked.deployment_plan_id_in.iter().map(|id| parsed("deployment_plan_id_in", id));
+    let revisions = asked.deployment_id_in.iter().map(|id| parsed("deployment_id_in", id));
+    let query = InstancesQuery {
+        plan: plans.collect::<Result<_, _>>()?,
+        revision: revisions.collect::<Result<_, _>>()?,
+        name: identity.wanted().1.to_vec(),
+        include_deleted: asked.include_deleted,
+        ..InstancesQuery::default()
+    };
+    let keep = move |row: InstanceStatus| {
+        let Instance { name, display_name, version, state, .. } = &row.instance;
+        let state = records::instance_state(*state).into();
+        let passes = identity.passes(name.as_str(), display_name, *version)
+            && passes_state(&asked.state_in, &asked.state_not_in, state);
+        passes.then(|| records::instance(row))
+    };
+    Listing::new(LIST, ROWS, &query, asked.limit, keep)
+}
+
 #[tonic::async_trait]
 impl messages::meta_instances_server::MetaInstances for Instances {
     async fn create(
@@ -242,26 +272,7 @@ impl messages::meta_instances_server::MetaInstances for Instances {
         &self,
         request: Request<ListMetaInstanceRequest>,
     ) -> Result<Response<ListMetaInstanceResponse>, Status> {
-        let asked = request.into_inner();
-        let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
-        let identity = Identity::of(asked.id_in, asked.name_in, versions);
-        let plans = asked.deployment_plan_id_in.iter().map(|id| parsed("deployment_plan_id_in", id));
-        let revisions = asked.deployment_id_in.iter().map(|id| parsed("deployment_id_in", id));
-        let query = InstancesQuery {
-            plan: plans.collect::<Result<_, _>>()?,
-            revision: revisions.collect::<Result<_, _>>()?,
-            name: identity.wanted().1.to_vec(),
-            include_deleted: asked.include_deleted,
-            ..InstancesQuery::default()
-        };
-        let keep = |row: InstanceStatus| {
-            let Instance { name, display_name, version, state, .. } = &row.instance;
-            let state = records::instance_state(*state).into();
-            let passes = identity.passes(name.as_str(), display_name, *version)
-                && passes_state(&asked.state_in, &asked.state_not_in, state);
-            passes.then(|| records::instance(row))
-        };
-        let records = self.0.list(LIST, ROWS, &query, asked.limit, keep).await?;
+        let records = self.0.list(listing(request.into_inner())?).await?;
         Ok(Response::new(ListMetaInstanceResponse { records }))
     }
 
@@ -274,7 +285,7 @@ impl messages::meta_instances_server::MetaInstances for Instances {
         let query =
             InstancesQuery { name: vec![of.id.clone()], include_deleted: true, ..InstancesQuery::default() };
         let keep = |row: InstanceStatus| (row.instance.name.as_str() == of.id).then_some(row.instance);
-        let found = self.0.list(LIST, ROWS, &query, 1, keep).await?;
+        let found = self.0.list(Listing::new(LIST, ROWS, &query, 1, keep)?).await?;
         let instance = found.into_iter().next().ok_or_else(|| not_found("meta instance", &of.id))?;
         if instance.state == InstanceState::Deleted {
             return Ok(Response::new(DeleteMetaInstanceResponse {}));

@@ -18,13 +18,10 @@ use tonic::{Request, Response, Status};
 
 use super::caller::{GrpcCaller, split};
 use super::filters::{Identity, inventory, is_at_most, metadata, parsed, part, passes_state};
-use super::planner::Planner;
+use super::lists::Listing;
+use super::planner::{NodeNames, Planner};
 use super::records;
 use super::refusals::{invalid, not_found};
-
-/// The rows of a list of nodes.
-const LIST: &str = "inventory-list";
-const ROWS: &str = "nodes";
 
 /// The service.
 pub(super) struct Nodes(pub(super) Planner);
@@ -35,14 +32,14 @@ impl Nodes {
     }
 
     async fn get(&self, field: &str, text: &str) -> Result<Response<GetNodeResponse>, Status> {
-        let key = self.0.node_key(field, text)?;
-        let record = records::node(self.find(&key).await?, self.0.node_name(&key));
+        let key = self.0.names.key(field, text)?;
+        let record = records::node(self.find(&key).await?, self.0.names.name(&key));
         Ok(Response::new(GetNodeResponse { record: Some(record) }))
     }
 
     /// The record of a changed node. If the node cannot be read again, the resources of its instances count as free.
     async fn changed_record(&self, node: Node) -> messages::Node {
-        let (found, name) = (self.find(&node.key).await, self.0.node_name(&node.key));
+        let (found, name) = (self.find(&node.key).await, self.0.names.name(&node.key));
         let unread = |_| {
             let free = node.total_resources.minus(node.system_reserved_resources);
             NodeStatus { remaining_resources: free.unwrap_or_default(), payloads: Vec::new(), node }
@@ -58,7 +55,7 @@ impl Nodes {
     /// A node's id as a device, and its version.
     fn of(&self, of: Option<Metadata>) -> Result<(DeviceKey, u64), Status> {
         let of = metadata(of)?;
-        Ok((self.0.node_key("metadata.id", &of.id)?, of.version))
+        Ok((self.0.names.key("metadata.id", &of.id)?, of.version))
     }
 
     async fn disrupt(
@@ -103,26 +100,48 @@ impl Nodes {
         let changed = self.0.change(caller, "inventory-apply", &request).await?;
         Ok(self.changed(changed).await)
     }
+}
 
-    fn query(
-        &self,
-        asked: &ListNodeRequest,
-        field: &str,
-        named: &[String],
-    ) -> Result<InventoryQuery, Status> {
-        let key = |text: &String| Ok(self.0.node_key(field, text)?.to_string());
-        let names = named.iter().map(key).collect::<Result<_, Status>>()?;
-        let set = |number: u32| (number > 0).then(|| u64::from(number));
-        Ok(InventoryQuery {
-            cluster: parse_all("cluster_id_in", &asked.cluster_id_in)?,
-            update_domain: asked.update_domain_in.clone(),
-            remaining_cores_gte: set(asked.remaining_cores_gte),
-            remaining_memory_gte: set(asked.remaining_memory_gte),
-            payload_name: parse_all("payload_name_in", &asked.payload_name_in)?,
-            payload_name_not_in: parse_all("payload_name_not_in", &asked.payload_name_not_in)?,
-            ..inventory(InventoryKind::Node, names, asked.include_deleted)
-        })
-    }
+/// The list that a request asks for.
+pub(super) fn listing(
+    names: &NodeNames,
+    asked: ListNodeRequest,
+) -> Result<Listing<'_, NodeStatus, messages::Node>, Status> {
+    let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
+    let identity = Identity::of(asked.id_in.clone(), asked.name_in.clone(), versions);
+    let (field, named) = identity.wanted();
+    let query = query(names, &asked, field, named)?;
+    let keep = move |row: NodeStatus| {
+        let (id, name) = (row.node.key.to_string(), names.name(&row.node.key));
+        let free = row.remaining_resources;
+        let state = records::node_state(row.node.state).into();
+        let passes = identity.passes(&id, &name, row.node.version)
+            && passes_state(&asked.state_in, &asked.state_not_in, state)
+            && is_at_most(free.cores, asked.remaining_cores_lte)
+            && is_at_most(free.memory, asked.remaining_memory_lte);
+        passes.then(|| records::node(row, name))
+    };
+    Listing::new("inventory-list", "nodes", &query, asked.limit, keep)
+}
+
+fn query(
+    names: &NodeNames,
+    asked: &ListNodeRequest,
+    field: &str,
+    named: &[String],
+) -> Result<InventoryQuery, Status> {
+    let key = |text: &String| Ok(names.key(field, text)?.to_string());
+    let keys = named.iter().map(key).collect::<Result<_, Status>>()?;
+    let set = |number: u32| (number > 0).then(|| u64::from(number));
+    Ok(InventoryQuery {
+        cluster: parse_all("cluster_id_in", &asked.cluster_id_in)?,
+        update_domain: asked.update_domain_in.clone(),
+        remaining_cores_gte: set(asked.remaining_cores_gte),
+        remaining_memory_gte: set(asked.remaining_memory_gte),
+        payload_name: parse_all("payload_name_in", &asked.payload_name_in)?,
+        payload_name_not_in: parse_all("payload_name_not_in", &asked.payload_name_not_in)?,
+        ..inventory(InventoryKind::Node, keys, asked.include_deleted)
+    })
 }
 
 fn parse_all<T: std::str::FromStr<Err: std::fmt::Display>>(
@@ -166,7 +185,7 @@ impl messages::nodes_server::Nodes for Nodes {
     ) -> Result<Response<CreateNodeResponse>, Status> {
         let (caller, message) = split(request)?;
         let spec = NodeSpec {
-            key: self.0.node_key("name", &message.name)?,
+            key: self.0.names.key("name", &message.name)?,
             update_domain: message.update_domain,
             total_resources: resources(part("total_resources", message.total_resources)?),
             system_reserved_resources: message.system_reserved_resources.map(resources).unwrap_or_default(),
@@ -213,22 +232,7 @@ impl messages::nodes_server::Nodes for Nodes {
     }
 
     async fn list(&self, request: Request<ListNodeRequest>) -> Result<Response<ListNodeResponse>, Status> {
-        let asked = request.into_inner();
-        let versions = [asked.version_gte, asked.version_lte, asked.version_eq];
-        let identity = Identity::of(asked.id_in.clone(), asked.name_in.clone(), versions);
-        let (field, named) = identity.wanted();
-        let query = self.query(&asked, field, named)?;
-        let keep = |row: NodeStatus| {
-            let (id, name) = (row.node.key.to_string(), self.0.node_name(&row.node.key));
-            let free = row.remaining_resources;
-            let state = records::node_state(row.node.state).into();
-            let passes = identity.passes(&id, &name, row.node.version)
-                && passes_state(&asked.state_in, &asked.state_not_in, state)
-                && is_at_most(free.cores, asked.remaining_cores_lte)
-                && is_at_most(free.memory, asked.remaining_memory_lte);
-            passes.then(|| records::node(row, name))
-        };
-        let records = self.0.list(LIST, ROWS, &query, asked.limit, keep).await?;
+        let records = self.0.list(listing(&self.0.names, request.into_inner())?).await?;
         Ok(Response::new(ListNodeResponse { records }))
     }
 

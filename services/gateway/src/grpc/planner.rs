@@ -6,21 +6,17 @@ use muster_client::ask::{AskError, Hub, understood};
 use muster_contract::plans::{
     InventoryDeleteRequest, InventoryKind, InventoryName, InventoryQuery, InventoryStateRequest,
 };
-use muster_contract::query::PAGE_MAX;
 use muster_contract::{DeviceKey, SiteId, Timestamp};
 use muster_identity::on_behalf::NoteSigner;
 use muster_service::clock::Clock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 use tonic::Status;
 
 use super::caller::GrpcCaller;
+use super::lists::Listing;
 use super::refusals::{invalid, not_found, not_made, refused};
 use crate::login;
-
-/// Most records of one answer: MRDS's lists have no pages.
-const RECORDS_MAX: usize = 10_000;
 
 /// The planner as callers reach it. Clones share everything.
 #[derive(Clone)]
@@ -28,8 +24,13 @@ pub(super) struct Planner {
     hub: Hub,
     signer: Option<Arc<NoteSigner>>,
     clock: Arc<dyn Clock>,
-    site: Option<SiteId>,
+    /// The names of nodes.
+    pub(super) names: NodeNames,
 }
+
+/// The names of nodes: SITE/DEVICE, and the device alone for the site that names without one mean.
+#[derive(Clone)]
+pub(super) struct NodeNames(pub(super) Option<SiteId>);
 
 impl Planner {
     /// The planner of a hub. Without a signer changes are requested with the gateway's credentials alone.
@@ -39,7 +40,7 @@ impl Planner {
         clock: Arc<dyn Clock>,
         site: Option<SiteId>,
     ) -> Self {
-        Self { hub, signer, clock, site }
+        Self { hub, signer, clock, names: NodeNames(site) }
     }
 
     /// The time.
@@ -119,7 +120,7 @@ impl Planner {
             InventoryKind::Capability => ("capabilities", "compute capability"),
         };
         let query = InventoryQuery { name: vec![name.to_owned()], ..InventoryQuery::of(kind) };
-        let found: Vec<R> = self.list("inventory-list", rows, &query, 1, Some).await?;
+        let found: Vec<R> = self.list(Listing::new("inventory-list", rows, &query, 1, Some)?).await?;
         found.into_iter().next().ok_or_else(|| not_found(word, name))
     }
 
@@ -136,67 +137,20 @@ impl Planner {
         understood(&answer).map_err(refused)
     }
 
-    /// The records of all pages of a list that `keep` makes from its rows, up to the limit (0: no limit).
+    /// The records of a list.
     ///
     /// # Errors
-    /// As [`Self::change`]; more than [`RECORDS_MAX`] records match, and the limit is above it or none.
-    pub(super) async fn list<Q: Serialize, R: DeserializeOwned, T>(
+    /// As [`Self::change`], and those of [`Listing::add`].
+    pub(super) async fn list<R: DeserializeOwned, T>(
         &self,
-        verb: &'static str,
-        rows: &'static str,
-        query: &Q,
-        limit: u32,
-        keep: impl Fn(R) -> Option<T>,
+        mut listing: Listing<'_, R, T>,
     ) -> Result<Vec<T>, Status> {
-        let misread = |source| refused(AskError::Misunderstood(source));
-        let mut question = serde_json::to_value(query).map_err(misread)?;
-        question["limit"] = json!(PAGE_MAX);
-        let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
-        let mut records = Vec::new();
         loop {
-            let mut answer = self.hub.planner(verb, &question).await.map_err(refused)?;
-            let page = answer.get_mut(rows).map_or(Value::Null, Value::take);
-            let page: Vec<R> =
-                serde_json::from_value::<Option<_>>(page).map_err(misread)?.unwrap_or_default();
-            records.extend(page.into_iter().filter_map(&keep));
-            if records.len() >= limit {
-                records.truncate(limit);
-                return Ok(records);
-            }
-            if records.len() > RECORDS_MAX {
-                return Err(Status::resource_exhausted(format!(
-                    "more than {RECORDS_MAX} records match: set filters, or a limit of at most {RECORDS_MAX}"
-                )));
-            }
-            match answer.get("next") {
-                Some(next @ Value::String(_)) if question.get("after") != Some(next) => {
-                    question["after"] = next.clone();
-                }
-                _ => return Ok(records),
+            let answer = self.hub.planner(listing.verb, &listing.question).await.map_err(refused)?;
+            if !listing.add(answer)? {
+                return Ok(listing.into_records());
             }
         }
-    }
-
-    /// The device of a node's id or name.
-    ///
-    /// # Errors
-    /// It is none.
-    pub(super) fn node_key(&self, field: &str, text: &str) -> Result<DeviceKey, Status> {
-        let whole = match &self.site {
-            Some(site) if !text.contains('/') => format!("{site}/{text}"),
-            _ => text.to_owned(),
-        };
-        let hint = if whole.contains('/') {
-            ""
-        } else {
-            ": a node is SITE/DEVICE here; --grpc-site names a site for all"
-        };
-        whole.parse().map_err(|error| invalid(field, format!("'{text}': {error}{hint}")))
-    }
-
-    /// The name of a node: without its site, if names without one mean that site.
-    pub(super) fn node_name(&self, key: &DeviceKey) -> String {
-        if self.site.as_ref() == Some(&key.site) { key.device.to_string() } else { key.to_string() }
     }
 
     async fn request<T: Serialize, R: DeserializeOwned>(
@@ -210,5 +164,29 @@ impl Planner {
             None => self.hub.clone(),
         };
         understood(&hub.planner(verb, request).await?)
+    }
+}
+
+impl NodeNames {
+    /// The device of a node's id or name.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(super) fn key(&self, field: &str, text: &str) -> Result<DeviceKey, Status> {
+        let whole = match &self.0 {
+            Some(site) if !text.contains('/') => format!("{site}/{text}"),
+            _ => text.to_owned(),
+        };
+        let hint = if whole.contains('/') {
+            ""
+        } else {
+            ": a node is SITE/DEVICE here; --grpc-site names a site for all"
+        };
+        whole.parse().map_err(|error| invalid(field, format!("'{text}': {error}{hint}")))
+    }
+
+    /// The name of a node: without its site, if names without one mean that site.
+    pub(super) fn name(&self, key: &DeviceKey) -> String {
+        if self.0.as_ref() == Some(&key.site) { key.device.to_string() } else { key.to_string() }
     }
 }

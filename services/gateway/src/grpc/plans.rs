@@ -20,6 +20,7 @@ use tonic::{Request, Response, Status};
 
 use super::caller::split;
 use super::filters::{Identity, metadata, parsed, part, passes_state};
+use super::lists::Listing;
 use super::planner::Planner;
 use super::records;
 use super::refusals::{invalid, not_found};
@@ -113,6 +114,29 @@ fn coordinates(of: Vec<PayloadCoordinates>) -> Result<BTreeMap<ComponentName, Co
     Ok(all)
 }
 
+/// The list that a request asks for.
+pub(super) fn listing(
+    asked: DeploymentPlanListFilters,
+) -> Result<Listing<'static, PlanAnswer, messages::DeploymentPlanRecord>, Status> {
+    let identity = identity(&asked);
+    let (field, named) = match identity.wanted() {
+        (_, []) => ("deployment_plan_id_in", asked.deployment_plan_id_in.as_slice()),
+        wanted => wanted,
+    };
+    let query = query(&asked, field, named)?;
+    let keep = move |PlanAnswer { plan, .. }: PlanAnswer| {
+        let name = plan.spec.name.to_string();
+        let state = records::plan_state(plan.state).into();
+        let ids = &asked.deployment_plan_id_in;
+        let passes = identity.passes(&name, &name, plan.version)
+            && (ids.is_empty() || ids.contains(&name))
+            && passes_state(&asked.state_in, &asked.state_not_in, state)
+            && passes_state(&asked.deployment_plan_status_in, &[], state);
+        passes.then(|| records::plan(plan))
+    };
+    Listing::new("plan-list", "plans", &query, asked.limit, keep)
+}
+
 fn identity(asked: &DeploymentPlanListFilters) -> Identity {
     Identity {
         ids: asked.id_in.clone(),
@@ -201,23 +225,7 @@ impl messages::deployment_plans_server::DeploymentPlans for Plans {
         request: Request<ListDeploymentPlanRequest>,
     ) -> Result<Response<ListDeploymentPlanResponse>, Status> {
         let asked = request.into_inner().filters.unwrap_or_default();
-        let identity = identity(&asked);
-        let (field, named) = match identity.wanted() {
-            (_, []) => ("deployment_plan_id_in", asked.deployment_plan_id_in.as_slice()),
-            wanted => wanted,
-        };
-        let query = query(&asked, field, named)?;
-        let keep = |PlanAnswer { plan, .. }: PlanAnswer| {
-            let name = plan.spec.name.to_string();
-            let state = records::plan_state(plan.state).into();
-            let ids = &asked.deployment_plan_id_in;
-            let passes = identity.passes(&name, &name, plan.version)
-                && (ids.is_empty() || ids.contains(&name))
-                && passes_state(&asked.state_in, &asked.state_not_in, state)
-                && passes_state(&asked.deployment_plan_status_in, &[], state);
-            passes.then(|| records::plan(plan))
-        };
-        let records = self.0.list("plan-list", "plans", &query, asked.limit, keep).await?;
+        let records = self.0.list(listing(asked)?).await?;
         Ok(Response::new(ListDeploymentPlanResponse { records }))
     }
 

@@ -28,7 +28,7 @@ pub(super) async fn add(
     status: InstanceStatus,
     wanted: RuntimeInstance,
 ) -> Result<Instance, Status> {
-    let node: DeviceKey = planner.node_key("runtime_instance.node_id", &wanted.node_id)?;
+    let node: DeviceKey = planner.names.key("runtime_instance.node_id", &wanted.node_id)?;
     let instance = status.instance;
     if instance.placements.iter().any(|placement| placement.node == node) {
         return Err(Status::already_exists(format!("meta instance {} has node {node}", of.id)));

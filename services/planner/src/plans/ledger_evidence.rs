@@ -1,7 +1,7 @@
 //! The evidence of plans: the fold of LEDGER, and the instances of plans in desired states. Pure: it reads no stream and no clock.
 
 use muster_contract::{DeviceKey, InstanceName, PlanName};
-use muster_domain::plans::{PlacementEvidence, PlansEvidence};
+use muster_domain::plans::{PlacementEvidence, PlansEvidence, WithdrawalEvidence};
 use tokio::time::Instant;
 
 use super::orders::Refusals;
@@ -70,8 +70,11 @@ impl PlansEvidence for EvidenceAt<'_> {
         let refusal = self.refusals.of(node, instance);
         let placement = PlacementEvidence {
             is_retired,
-            is_removed: withdrawal.zip(removed).is_some_and(|(by, removed)| removed >= by.generation),
-            withdrawn_at: withdrawal.map(|by| by.stored_at),
+            withdrawal: withdrawal.map(|by| WithdrawalEvidence {
+                stored_at: by.stored_at,
+                heard_since: by.heard_since,
+                is_removed: removed.is_some_and(|removed| removed >= by.generation),
+            }),
             refusal,
             ..PlacementEvidence::of(desired, line, evidence.heard(node))
         };

@@ -30,8 +30,8 @@ type Target = (DeviceKey, InstanceName);
 pub(super) struct Orders<R> {
     services: Services<R>,
     metrics: Metrics,
-    /// Each ends with its target, and the reason if it failed.
-    running: JoinSet<(Target, Option<String>)>,
+    /// Each ends with its order, and the reason if it failed.
+    running: JoinSet<(Effect, Option<String>)>,
     /// Nodes with a running request.
     busy: BTreeSet<DeviceKey>,
     sent: BTreeMap<Target, (Effect, Instant)>,
@@ -40,7 +40,7 @@ pub(super) struct Orders<R> {
 
 /// The orders that are due and whose last request failed, with the reasons.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(BTreeMap<Target, String>);
+pub(super) struct Refusals(BTreeMap<Target, (Effect, String)>);
 
 impl Refusals {
     /// Why the last request about an instance on a node failed.
@@ -48,7 +48,7 @@ impl Refusals {
         if self.0.is_empty() {
             return None;
         }
-        self.0.get(&(node.clone(), instance.clone())).map(String::as_str)
+        self.0.get(&(node.clone(), instance.clone())).map(|(_, reason)| reason.as_str())
     }
 }
 
@@ -66,10 +66,11 @@ impl<R: Requests> Orders<R> {
     /// Waits until a running request ends; forever if none runs. Cancel-safe.
     pub(super) async fn ended(&mut self) {
         match self.running.join_next().await {
-            Some(Ok((target, refusal))) => {
+            Some(Ok((effect, refusal))) => {
+                let target = target(&effect);
                 self.busy.remove(&target.0);
                 match refusal {
-                    Some(refusal) => drop(self.refusals.0.insert(target, refusal)),
+                    Some(refusal) => drop(self.refusals.0.insert(target, (effect, refusal))),
                     None => drop(self.refusals.0.remove(&target)),
                 }
             }
@@ -86,13 +87,13 @@ impl<R: Requests> Orders<R> {
         self.sent.retain(|_, (_, at)| now.duration_since(*at) < REPEATED_AFTER);
         self.forget(&effects);
         for effect in effects {
-            let (node, instance) = effect.target();
-            let target = (node.clone(), instance.clone());
+            let target = target(&effect);
             let is_sent = self.sent.get(&target).is_some_and(|(sent, _)| *sent == effect);
-            if is_sent || self.running.len() >= REQUESTS_AT_ONCE || !self.busy.insert(node.clone()) {
+            if is_sent || self.running.len() >= REQUESTS_AT_ONCE || !self.busy.insert(target.0.clone()) {
                 continue;
             }
-            self.sent.insert(target.clone(), (effect.clone(), now));
+            let node = target.0.clone();
+            self.sent.insert(target, (effect.clone(), now));
             let (services, metrics) = (self.services.clone(), self.metrics.clone());
             self.running.spawn(async move {
                 let refusal = match carry_out(&services, &effect).await {
@@ -103,11 +104,11 @@ impl<R: Requests> Orders<R> {
                     Err(error) => {
                         metrics.failures.inc();
                         let error = chain(&error);
-                        tracing::warn!(node = %target.0, error, "cannot order an instance of a plan");
+                        tracing::warn!(%node, error, "cannot order an instance of a plan");
                         Some(cut(error, PLANS_TEXT_BYTES_MAX))
                     }
                 };
-                (target, refusal)
+                (effect, refusal)
             });
         }
     }
@@ -117,9 +118,14 @@ impl<R: Requests> Orders<R> {
         if self.refusals.0.is_empty() {
             return;
         }
-        let due: BTreeSet<_> = effects.iter().map(Effect::target).collect();
-        self.refusals.0.retain(|(node, instance), _| due.contains(&(node, instance)));
+        let due: BTreeMap<_, _> = effects.iter().map(|effect| (target(effect), effect)).collect();
+        self.refusals.0.retain(|target, (effect, _)| due.get(target) == Some(&&*effect));
     }
+}
+
+fn target(effect: &Effect) -> Target {
+    let (node, instance) = effect.target();
+    (node.clone(), instance.clone())
 }
 
 async fn carry_out<R: Requests>(services: &Services<R>, effect: &Effect) -> Result<(), PlannerError> {

@@ -91,22 +91,37 @@ pub async fn decide(
     Ok(all)
 }
 
-/// Pauses every rollout that may be paused, of all deployments with a held change or an open rollout.
+/// Pauses every rollout that has not ended, of all deployments with a held change or an open rollout. One that cannot be paused holds
+/// up no other.
 ///
 /// # Errors
-/// No publisher answers; what was paused before stays paused, and a repetition pauses the rest.
+/// No publisher answers, or the last error about a rollout: all others are paused, and a repetition tries it again.
 pub async fn pause_all(hub: &Hub, reason: Option<&String>, now: Timestamp) -> Result<Vec<Decided>, AskError> {
-    let (verb, mut all) = (RolloutVerb::Pause, Vec::new());
+    let (mut all, mut failed) = (Vec::new(), None);
     for deployment in under_way(hub).await? {
         let (reason, versions) = (reason.cloned(), Vec::new());
         let request = DecisionRequest { deployment, file: None, reason, versions };
-        let rollouts = chosen(hub, &request, now).await?;
-        for rollout in rollouts.iter().filter(|rollout| verb.is_possible_in(rollout.phase())) {
-            let answer = record(hub, rollout, Decision::of(verb, &request)).await;
-            all.push(decided(rollout, verb, answer)?);
+        if let Err(error) = pause_of(hub, &request, now, &mut all).await {
+            failed = Some(error);
         }
     }
-    Ok(all)
+    failed.map_or(Ok(all), Err)
+}
+
+/// Pauses the rollouts of a deployment that may be paused, and shows those that are.
+async fn pause_of(
+    hub: &Hub,
+    request: &DecisionRequest,
+    now: Timestamp,
+    all: &mut Vec<Decided>,
+) -> Result<(), AskError> {
+    let verb = RolloutVerb::Pause;
+    let may = |phase| verb.is_possible_in(phase) || phase == RolloutPhase::Paused;
+    for rollout in chosen(hub, request, now).await?.iter().filter(|rollout| may(rollout.phase())) {
+        let answer = record(hub, rollout, Decision::of(verb, request)).await;
+        all.push(decided(rollout, verb, answer)?);
+    }
+    Ok(())
 }
 
 /// Approves a wave of each rollout of a deployment that has one, or of one of them; none if no wave waits for approval.

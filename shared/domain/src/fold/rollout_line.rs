@@ -16,7 +16,7 @@ pub struct DeviceNumber(u32);
 
 /// How well a device is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heard {
+pub struct DeviceHearing {
     /// Whether it is heard.
     pub freshness: Freshness,
     /// Time at which it was last heard.
@@ -69,10 +69,10 @@ impl Fleet {
     }
 
     /// How well the device is known; `None` if LEDGER does not know it.
-    pub fn heard(&self, key: &DeviceKey) -> Option<Heard> {
+    pub fn heard(&self, key: &DeviceKey) -> Option<DeviceHearing> {
         let device = self.find(key)?;
         let context = device.state.context();
-        Some(Heard {
+        Some(DeviceHearing {
             freshness: context.freshness,
             last_heard_at: self.last_heard_at(device),
             is_complete: context.is_complete(0),

@@ -429,7 +429,8 @@ fn run<E: PlansEvidence>(
     match operation.operation_type {
         OperationType::Relocate => relocate(plans, plan, instance, at, pass),
         OperationType::Delete => {
-            let mut next = deleted(instance, pass, |of| of.is_gone(instance.change.at, pass.now))?;
+            let (times, now) = (operations::times(instance), pass.now);
+            let mut next = deleted(instance, pass, |of| of.is_gone(times, now))?;
             operations::set(&mut next.operations[at], OperationState::Succeeded, "", pass.now);
             Some((next, sentence(operation, "has succeeded")))
         }

@@ -8,12 +8,12 @@ use muster_contract::rollout::Retries;
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeviceKey, InstanceName, Timestamp};
 
-use crate::fold::Heard;
+use crate::fold::DeviceHearing;
 use crate::rollout::Line;
 
 /// Time after the withdrawal of an order at which a node that is heard, and has reported nothing of the instance, does not run it. It is
 /// longer than the hub's lease and a minute for the planner's requests to the publisher, so the node was heard after the withdrawal.
-const UNREPORTED_GONE_AFTER: SignedDuration = SignedDuration::from_mins(3);
+pub(super) const UNREPORTED_GONE_AFTER: SignedDuration = SignedDuration::from_mins(3);
 const _: () = assert!(UNREPORTED_GONE_AFTER.as_secs().unsigned_abs() > LEASE.as_secs() + 60);
 
 /// An instance on a node, by LEDGER.
@@ -27,10 +27,8 @@ pub struct PlacementEvidence<'a> {
     pub is_leaving: bool,
     /// Whether the node is heard and no missing report can be newer.
     pub is_known: bool,
-    /// Whether the node has reported that it removed the instance, by the document that withdrew the last order or a later one.
-    pub is_removed: bool,
-    /// Time at which LEDGER stored the document that withdrew the last order, if it has one.
-    pub withdrawn_at: Option<Timestamp>,
+    /// The withdrawal of the last order for the instance, if LEDGER has one.
+    pub withdrawal: Option<WithdrawalEvidence>,
     /// Time at which the node was last heard.
     pub last_heard_at: Option<Timestamp>,
     /// Whether the node is retired: it gets no order.
@@ -41,6 +39,26 @@ pub struct PlacementEvidence<'a> {
     pub refusal: Option<&'a str>,
 }
 
+/// The withdrawal of an order by LEDGER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WithdrawalEvidence {
+    /// Time at which LEDGER stored the document that withdrew the order.
+    pub stored_at: Timestamp,
+    /// The same time, or that at which the node was heard again after it.
+    pub heard_since: Timestamp,
+    /// Whether the node has reported that it removed the instance, by that document or a later one.
+    pub is_removed: bool,
+}
+
+/// The times of an instance on a node by PLANS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlansTimes {
+    /// Begin of the last operation that ordered the instance.
+    pub ordered_at: Timestamp,
+    /// Begin of the DELETE, or end of the RELOCATE, that withdrew the order.
+    pub withdrawn_at: Timestamp,
+}
+
 /// A source of evidence. It is pure: one reading of LEDGER.
 pub trait PlansEvidence {
     /// An instance on a node.
@@ -49,7 +67,7 @@ pub trait PlansEvidence {
 
 impl<'a> PlacementEvidence<'a> {
     /// The evidence of a line of the fold, or of a node without that line.
-    pub fn of(desired: Option<Digest>, line: Option<Line<'a>>, heard: Option<Heard>) -> Self {
+    pub fn of(desired: Option<Digest>, line: Option<Line<'a>>, heard: Option<DeviceHearing>) -> Self {
         let Some(line) = line else {
             let is_known = heard.is_none_or(|heard| heard.freshness != Freshness::Stale && heard.is_complete);
             let last_heard_at = heard.and_then(|heard| heard.last_heard_at);
@@ -61,8 +79,7 @@ impl<'a> PlacementEvidence<'a> {
             standing: Some(line.standing),
             is_leaving: line.leaving,
             is_known,
-            is_removed: false,
-            withdrawn_at: None,
+            withdrawal: None,
             last_heard_at: line.last_heard_at,
             is_retired: false,
             retries: line.retries,
@@ -73,7 +90,7 @@ impl<'a> PlacementEvidence<'a> {
     /// The same evidence, not known to be current.
     #[must_use]
     pub const fn outdated(self) -> Self {
-        Self { is_known: false, ..self }
+        Self { is_known: false, withdrawal: None, ..self }
     }
 
     /// Whether the node runs the instance by an order.
@@ -110,15 +127,23 @@ impl<'a> PlacementEvidence<'a> {
         self.desired == Some(order) && !self.is_leaving && self.is_known && self.standing == Some(standing)
     }
 
-    /// Whether the node is known to have removed the instance, which PLANS has wanted there no more since a time.
+    /// Whether the node is known to run the instance no more, by the times at which PLANS ordered and withdrew it last.
     ///
     /// Without a report of the removal, the node may have just begun with the order, or the order may be on its way to LEDGER. A
-    /// node that is heard some time after the withdrawal has the newer document, and has reported what it had begun.
-    pub fn is_gone(&self, since: Timestamp, now: Timestamp) -> bool {
-        let is_reported = self.standing.is_some_and(|standing| standing != Standing::Removed);
-        let since = self.withdrawn_at.map_or(since, |withdrawn_at| withdrawn_at.max(since));
-        let is_over = || since.checked_add(UNREPORTED_GONE_AFTER).is_ok_and(|end| end <= now);
-        self.desired.is_none() && self.is_known && !is_reported && (self.is_removed || is_over())
+    /// node that is heard for some time after the withdrawal has the newer document, and has reported what it had begun.
+    /// A person vouches for a node that is retired.
+    pub fn is_gone(&self, plans: PlansTimes, now: Timestamp) -> bool {
+        if self.desired.is_some() {
+            return false;
+        }
+        // A report of an earlier removal says nothing about an order that LEDGER does not show yet.
+        let is_removed = |by: WithdrawalEvidence| by.is_removed && by.stored_at >= plans.ordered_at;
+        if self.is_retired || self.withdrawal.is_some_and(is_removed) {
+            return true;
+        }
+        let since = self.withdrawal.map_or(plans.withdrawn_at, |by| by.heard_since.max(plans.withdrawn_at));
+        let is_over = since.checked_add(UNREPORTED_GONE_AFTER).is_ok_and(|end| end <= now);
+        self.standing.is_none() && self.is_known && is_over
     }
 
     /// Whether the instance may run, for the choice of instances to keep.

@@ -4,11 +4,13 @@ use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
 use muster_contract::limits::{FINISHED_OPERATIONS_MAX, PLANS_TEXT_BYTES_MAX};
 use muster_contract::plans::{
-    Instance, InstanceState, Operation, OperationState, OperationStep, OperationType, Plan, PlansChange,
+    Instance, InstanceState, Operation, OperationState, OperationStep, OperationType, Placement, Plan,
+    PlansChange,
 };
 use muster_contract::state::cut;
 use muster_contract::{RequestedBy, RevisionId, Timestamp};
 
+use super::evidence::PlansTimes;
 use super::naming;
 
 /// The sentence of an operation that waits for approval, as MRDS has it.
@@ -161,10 +163,34 @@ pub(super) fn may_be_superseded(operation: &Operation) -> bool {
     decides && !operation.state.is_final() && operation.state != OperationState::Running
 }
 
-/// Whether an operation that orders an instance has begun.
+/// Whether an operation that orders an instance has begun, as far as it is still recorded.
 pub(super) fn has_begun(instance: &Instance) -> bool {
-    let orders = |one: &Operation| one.operation_type != OperationType::Delete && has_run(one);
-    instance.operations.iter().any(orders)
+    orders(instance).next().is_some()
+}
+
+/// The begins of the operations that order an instance.
+fn orders(instance: &Instance) -> impl Iterator<Item = Timestamp> + '_ {
+    let ordering = instance.operations.iter().filter(|one| one.operation_type != OperationType::Delete);
+    ordering.filter_map(begun_at)
+}
+
+fn begun_at(operation: &Operation) -> Option<Timestamp> {
+    operation.history.iter().find(|step| step.state == OperationState::Running).map(|step| step.at)
+}
+
+/// The times of an instance whose order was withdrawn.
+pub(super) fn times(instance: &Instance) -> PlansTimes {
+    let withdrawal = |one: &Operation| match one.operation_type {
+        OperationType::Delete => begun_at(one),
+        OperationType::Relocate => one.history.last().map(|step| step.at),
+        _ => None,
+    };
+    let withdrawn_at = instance.operations.iter().filter_map(withdrawal).max();
+    PlansTimes {
+        ordered_at: orders(instance).max().unwrap_or(Timestamp::MIN),
+        // Older operations are not recorded any more.
+        withdrawn_at: withdrawn_at.unwrap_or(instance.change.at),
+    }
 }
 
 fn has_run(operation: &Operation) -> bool {
@@ -179,6 +205,21 @@ pub(super) fn is_leaving(instance: &Instance) -> bool {
             && one.state != OperationState::Running
     };
     instance.state == InstanceState::MarkedForDeletion && !instance.operations.iter().any(may_stay)
+}
+
+/// Whether the order of a placement was withdrawn, so that its node is to remove the instance.
+pub(super) fn is_withdrawn(instance: &Instance, placement: &Placement) -> bool {
+    let is_running = |kind| {
+        let mut all = instance.operations.iter();
+        all.any(|one| one.operation_type == kind && one.state == OperationState::Running)
+    };
+    let is_reserved = |one: &Operation| {
+        one.operation_type == OperationType::Relocate
+            && matches!(one.state, OperationState::PendingApproval | OperationState::Approved)
+    };
+    placement.revision.is_none()
+        && (is_running(OperationType::Delete)
+            || !placement.active && !instance.operations.iter().any(is_reserved))
 }
 
 /// Whether an instance may keep its revision beside a canary: its node has the order to run it.

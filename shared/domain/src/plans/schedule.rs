@@ -131,7 +131,7 @@ impl Scheduler {
         let disruption = node.disruptions.iter().find(|one| one.state != DisruptionState::Completed);
         let rank =
             (disruption.is_some(), Reverse(free_share(node, free)), hash(spec, &node.key), node.key.clone());
-        let said = disruption.map(|one| format!("disruption {} begins at {}", one.id, one.start));
+        let said = disruption.map(|one| format!("it has disruption {} from {}", one.id, one.start));
         self.disruptions.extend(said.map(|said| (node.key.clone(), said)));
         self.candidates.entry(node.update_domain.clone()).or_default().insert(rank);
         self.free.insert(node.key.clone(), free);

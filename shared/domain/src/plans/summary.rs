@@ -12,8 +12,9 @@ use muster_contract::{DeviceKey, PlanName};
 
 use super::advance::{digest, is_of_open};
 use super::content::{is_stopped, order};
-use super::evidence::{PlacementEvidence, PlansEvidence};
+use super::evidence::{PlacementEvidence, PlansEvidence, UNREPORTED_GONE_AFTER};
 use super::migrate::Approvals;
+use super::operations;
 use super::read::PlansRead;
 
 impl<E: PlansEvidence> PlansRead<'_, E> {
@@ -61,7 +62,13 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
                 let verb = if is_stopped { "stop" } else { "run" };
                 (RuntimeState::Failed, format!("node {node} could not {verb} it"))
             }
-            _ => waiting(placement, &evidence, order, is_stopped),
+            _ => waiting(
+                placement,
+                &evidence,
+                order,
+                is_stopped,
+                operations::is_withdrawn(instance, placement),
+            ),
         };
         PlacementStatus { state, message }
     }
@@ -147,6 +154,7 @@ fn waiting(
     evidence: &PlacementEvidence<'_>,
     order: Option<Digest>,
     is_stopped: bool,
+    is_leaving: bool,
 ) -> (RuntimeState, String) {
     let node = &placement.node;
     if let Some(retry) = order.and_then(|order| evidence.tries_again(order)) {
@@ -161,12 +169,14 @@ fn waiting(
         Some(at) => format!("the state is unknown: node {node} was last heard at {at}"),
         None => format!("the state is unknown: node {node} was never heard"),
     };
-    match (placement.revision.is_some(), evidence.desired.is_some()) {
+    let is_published = evidence.desired.is_some() && (order.is_none() || evidence.desired == order);
+    match (placement.revision.is_some(), is_published) {
         (true, false) if evidence.is_retired => (
             RuntimeState::Unknown,
             format!("node {node} is retired, and gets no order: bring it back, or relocate the instance"),
         ),
         (true, false) => (RuntimeState::Starting, published(node, evidence)),
+        (false, true) if evidence.refusal.is_some() => (RuntimeState::Terminating, withdrawn(node, evidence)),
         _ if !evidence.is_known => (RuntimeState::Unknown, heard()),
         (true, true) if is_stopped => (
             RuntimeState::Terminating,
@@ -176,6 +186,12 @@ fn waiting(
             (RuntimeState::Starting, format!("node {node} has the order, and has not confirmed it"))
         }
         (false, true) => (RuntimeState::Terminating, withdrawn(node, evidence)),
+        (false, false) if evidence.standing.is_none() && is_leaving => (
+            RuntimeState::Terminating,
+            format!(
+                "node {node} has reported nothing of it: it counts as gone after {UNREPORTED_GONE_AFTER:#}"
+            ),
+        ),
         (false, false) if evidence.standing.is_none() => {
             (RuntimeState::Pending, format!("node {node} has no order to run it"))
         }

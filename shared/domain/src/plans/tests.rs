@@ -4,6 +4,7 @@ mod approvals;
 mod canary;
 mod complete;
 mod contention;
+mod faults;
 mod hooks;
 mod instance_requests;
 mod inventory;
@@ -22,7 +23,6 @@ mod times;
 mod unchanged;
 mod unreachable_nodes;
 mod views;
-mod weather;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,8 +79,11 @@ impl PlansEvidence for Devices {
             is_retired,
             retries,
             refusal: None,
-            is_removed: self.removed.contains(&on),
-            withdrawn_at: None,
+            withdrawal: self.removed.contains(&on).then_some(WithdrawalEvidence {
+                stored_at: Timestamp::MAX,
+                heard_since: Timestamp::MAX,
+                is_removed: true,
+            }),
         }
     }
 }

@@ -157,7 +157,7 @@ fn an_invented_deployment_is_no_target_and_goes_with_its_removal() {
 }
 
 #[test]
-fn a_removal_keeps_its_generation_so_a_later_order_is_not_taken_for_removed() {
+fn a_removal_has_its_generation_so_no_later_order_counts_as_removed() {
     let (id, press) = ("web".parse().unwrap(), key(PRESS));
     let mut ledger = Ledger::default();
     let said = |seq, generation, state| Said { seq, generation, components: state, ..Said::default() };

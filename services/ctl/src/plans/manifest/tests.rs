@@ -85,13 +85,7 @@ fn files_of_plans_deployments_and_nodes_are_read_as_mrds_writes_them() {
     assert_eq!(file(&camel).deployment().unwrap().value, deployment);
 
     let nodes = file(NODES).nodes(Some(&"plant7".parse().unwrap())).unwrap();
-    let keys: Vec<_> = nodes
-        .iter()
-        .map(|entry| match &entry.value {
-            InventoryItem::Node(node) => node.key.to_string(),
-            _ => panic!("a node, please"),
-        })
-        .collect();
+    let keys: Vec<_> = nodes.iter().map(|entry| entry.value.key.to_string()).collect();
     assert_eq!(keys, ["plant7/press-1", "other/press-2"]);
 }
 
@@ -101,6 +95,7 @@ fn each_mistake_is_named_by_file_line_field_and_rule() {
     let deployment = |from: &str, to: &str| words(file(&DEPLOYMENT.replace(from, to)).deployment());
     let nodes =
         |from: &str, to: &str| words(file(&NODES.replace(from, to)).nodes(Some(&"a".parse().unwrap())));
+    let twice = words(file(&(PLANS.to_owned() + PLANS.strip_prefix("plans:\n").unwrap())).plans());
     for (said, expected) in [
         (
             plans("comparator: gte", "comparator: about"),
@@ -127,6 +122,10 @@ fn each_mistake_is_named_by_file_line_field_and_rule() {
         (nodes("other/press-2", "other/press/2"), "f.yaml:8: nodes[1].name: "),
         (nodes("cores: 64, ", "cores: 6.5, "), "f.yaml:4: nodes[0].totalResources.cores: invalid type"),
         (nodes("capabilityIDs", "capabilityNumbers"), "f.yaml:6: nodes[0].capabilityNumbers: unknown field"),
+        (nodes("cores: 8, ", "cores: 0, "), "f.yaml:10: nodes[1].totalResources: has no cores or no memory"),
+        (nodes("cores: 4, ", "cores: 65, "), "f.yaml:5: nodes[0].systemReservedResources: is above total"),
+        (nodes("other/press-2", "a/press-1"), "f.yaml:8: nodes[1].name: 'a/press-1' is there twice"),
+        (twice, "f.yaml:20: plans[1].name: 'press-monitor' is there twice"),
     ] {
         assert!(said.contains(expected), "{said}\nhas not: {expected}");
     }

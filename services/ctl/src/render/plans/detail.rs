@@ -44,6 +44,7 @@ pub fn instance(status: &InstanceStatus, frame: Frame) -> String {
     let _ = writeln!(text, "Deployment Plan Name:  {}", instance.plan);
     let _ = writeln!(text, "Deployment ID:         {}", instance.revision);
     let _ = writeln!(text, "State:                 {}", word(&instance.state));
+    let _ = writeln!(text, "Status Message:        {}", clean(&instance.change.message));
     let _ = writeln!(text, "Version:               {}", instance.version);
     let columns = ["INSTANCE ID", "NODE", "IS ACTIVE", "STATE", "STATUS MESSAGE"];
     let mut table = Table::new(&columns);

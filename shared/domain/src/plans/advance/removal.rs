@@ -15,8 +15,11 @@ pub(super) fn deleted<E: PlansEvidence>(
 ) -> Option<Instance> {
     let is_gone_from = |on: &DeviceKey| {
         let evidence = pass.evidence.placement(on, &instance.name);
-        // Nobody has ordered an instance whose operations have not begun.
-        is_gone(&evidence) || !operations::has_begun(instance) && evidence.desired.is_none()
+        let was_never_ordered = !operations::has_begun(instance)
+            && evidence.desired.is_none()
+            && evidence.standing.is_none()
+            && evidence.withdrawal.is_none();
+        is_gone(&evidence) || was_never_ordered
     };
     if !instance.placements.iter().all(|placement| is_gone_from(&placement.node)) {
         return None;
@@ -40,10 +43,8 @@ pub(super) fn remove_deleted<E: PlansEvidence>(
     let is_over = |one: &Operation| one.operation_type != OperationType::Delete || one.state.is_final();
     let is_due =
         instance.state == InstanceState::MarkedForDeletion && instance.operations.iter().all(is_over);
-    let is_gone = |evidence: &PlacementEvidence<'_>| {
-        evidence.is_gone(instance.change.at, pass.now) || evidence.is_retired && evidence.desired.is_none()
-    };
-    let next = if is_due { deleted(instance, pass, is_gone) } else { None };
+    let (times, now) = (operations::times(instance), pass.now);
+    let next = if is_due { deleted(instance, pass, |of| of.is_gone(times, now)) } else { None };
     next.map(|next| (next, "its nodes have removed it, or are retired".to_owned()))
 }
 
@@ -59,7 +60,7 @@ pub(super) fn remove_leaving<E: PlansEvidence>(
     let is_reserved =
         relocates.any(|one| matches!(one.state, OperationState::PendingApproval | OperationState::Approved));
     let evidence = pass.evidence.placement(&passive.node, &instance.name);
-    let is_gone = || evidence.is_gone(instance.change.at, pass.now);
+    let is_gone = || evidence.is_gone(operations::times(instance), pass.now);
     if is_reserved || instance.active().is_none() || !is_gone() {
         return None;
     }

@@ -114,19 +114,29 @@ fn a_failed_operation_ends_no_sibling_and_needs_no_repair() {
 }
 
 #[test]
-fn an_instance_that_nobody_has_reported_is_gone_some_time_after_its_withdrawal() {
-    let since = second(1_000);
-    let gone_at = |evidence: PlacementEvidence<'_>, at: i64| evidence.is_gone(since, second(at));
+fn an_instance_is_gone_by_its_report_or_some_time_after_its_node_is_heard() {
+    let times = PlansTimes { ordered_at: second(900), withdrawn_at: second(1_000) };
+    let gone_at = |evidence: PlacementEvidence<'_>, at: i64| evidence.is_gone(times, second(at));
+    let by = |stored_at, heard_since, is_removed| {
+        Some(WithdrawalEvidence {
+            stored_at: second(stored_at),
+            heard_since: second(heard_since),
+            is_removed,
+        })
+    };
     let known = PlacementEvidence { is_known: true, ..PlacementEvidence::default() };
     assert!(!gone_at(known, 1_179) && gone_at(known, 1_180), "three minutes after PLANS wanted it no more");
-    let late = PlacementEvidence { withdrawn_at: Some(second(1_100)), ..known };
-    assert!(!gone_at(late, 1_279) && gone_at(late, 1_280), "three minutes after the document");
-    let reported = PlacementEvidence { is_removed: true, ..late };
-    assert!(gone_at(reported, 1_000), "at once by its report");
+    let returned = PlacementEvidence { withdrawal: by(1_001, 1_100, false), ..known };
+    assert!(!gone_at(returned, 1_279) && gone_at(returned, 1_280), "three minutes after the node returned");
+    let removed = PlacementEvidence { withdrawal: by(1_001, 1_001, true), ..PlacementEvidence::default() };
+    assert!(gone_at(removed, 1_002), "at once by its report, also if the node has fallen silent since");
+    let earlier = PlacementEvidence { withdrawal: by(800, 800, true), ..known };
+    assert!(!gone_at(earlier, 1_179), "an earlier removal says nothing about the last order");
     for never in [
-        PlacementEvidence { is_known: false, ..reported },
-        PlacementEvidence { desired: Some(Digest::of_bytes(b"web")), ..reported },
-        PlacementEvidence { standing: Some(Standing::Installed), ..reported },
+        PlacementEvidence { is_known: false, ..returned },
+        PlacementEvidence { desired: Some(Digest::of_bytes(b"web")), ..removed },
+        PlacementEvidence { standing: Some(Standing::Installed), ..returned },
+        removed.outdated(),
     ] {
         assert!(!gone_at(never, 9_999), "{never:?}");
     }

@@ -1,4 +1,4 @@
-//! What a placement says about its node, and nodes with disruptions.
+//! The reason of a placement, and nodes with disruptions.
 
 use super::*;
 
@@ -59,14 +59,14 @@ fn a_node_with_a_disruption_is_taken_only_if_no_other_has_room() {
     assert_eq!(nodes(&hub), BTreeSet::from([node_key(1), node_key(3)]), "also of one update domain");
     let read = PlansRead { state: &hub.state, evidence: &hub.devices, now: hub.now() };
     let next = read.explain(&PlanQuery { plan: plan_name() }).unwrap().candidates.remove(0);
-    assert!(next.reason.contains("; disruption d2 begins at "), "{}", next.reason);
+    assert!(next.reason.contains("; it has disruption d2 from "), "{}", next.reason);
     hub.approve_all();
     hub.deploy("r2", 3, "1");
     assert_eq!(nodes(&hub).len(), 3, "a node with a disruption is taken at last");
 }
 
 #[test]
-fn an_instance_leaves_its_node_before_the_disruption_begins() {
+fn a_relocate_waits_for_approval_before_the_disruption_begins() {
     let mut hub = Hub::with_nodes(&[16, 16]);
     hub.ask(plan_request(&json!({}))).unwrap();
     hub.deploy("r1", 1, "1");

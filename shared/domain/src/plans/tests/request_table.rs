@@ -147,14 +147,14 @@ fn made_in(state: &str) -> Hub {
             hub.devices.failing.push(hub.digest_of("r1"));
             hub.approve_all();
         }
-        _ => settle(&mut hub, state),
+        _ => converge_all(&mut hub, state),
     }
     hub.converge();
     hub
 }
 
 /// Completes the newest revision, and brings the plan into a state that follows.
-fn settle(hub: &mut Hub, state: &str) {
+fn converge_all(hub: &mut Hub, state: &str) {
     hub.approve_all();
     match state {
         "completed" => {

@@ -1,4 +1,4 @@
-//! Plans in bad weather: planners that race and die, devices that fall silent, fail, are late and are retired, and persons who ask
+//! Plans under faults: planners that race and die, devices that fall silent, fail, are late and are retired, and persons who ask
 //! for anything. The devices are modelled apart from their reports, so the checks compare PLANS with the instances that really run.
 //!
 //! Three times are bounded: LEDGER knows of a broken link after the lease, a device whose link is whole receives, does and reports
@@ -20,8 +20,8 @@ use super::*;
 /// Two plans that compete for the nodes.
 const PLANS: [&str; 2] = ["web", "shop"];
 const NODES: usize = 5;
-/// Storms of one hub, and the steps of each.
-const STORMS: usize = 3;
+/// Rounds of one hub, and the steps of each.
+const ROUNDS: usize = 3;
 const STEPS: usize = 500;
 
 /// Seconds after which LEDGER knows that a link is broken.
@@ -33,7 +33,7 @@ const BEHIND_MAX: i64 = 10;
 
 /// A rule that the simulated hub breaks, to see that the checks notice it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum BrokenRule {
     /// Planners append without the sequence that they have read.
     AppendsBlindly,
     /// A withdrawn order counts as carried out if LEDGER has no report of its instance, though its device may have it.
@@ -46,27 +46,27 @@ enum Fault {
 
 /// A planner: its folds of PLANS and LEDGER, and the documents that it has decided and not appended.
 #[derive(Debug, Default)]
-struct WeatherPlanner {
+struct UnreliablePlanner {
     state: PlansState,
     read: usize,
     ledger: Ledger,
     decided: VecDeque<(PlansDocument, Option<PlansDocument>)>,
 }
 
-/// A hub in bad weather. Its `hub` has the log of PLANS and its fold.
+/// A hub under faults. Its `hub` has the log of PLANS and its fold.
 #[derive(Debug)]
 struct World {
     hub: Hub,
     ledger: Ledger,
     devices: BTreeMap<DeviceKey, SimDevice>,
-    planners: Vec<WeatherPlanner>,
+    planners: Vec<UnreliablePlanner>,
     random: u64,
     revisions: u32,
-    is_stormy: bool,
-    fault: Option<Fault>,
+    has_faults: bool,
+    broken: Option<BrokenRule>,
 }
 
-impl WeatherPlanner {
+impl UnreliablePlanner {
     /// Undoes what is not appended, and folds what others have appended.
     fn read_plans(&mut self, log: &[PlansDocument]) {
         for (document, before) in self.decided.drain(..).rev() {
@@ -78,14 +78,14 @@ impl WeatherPlanner {
 }
 
 impl World {
-    fn new(random: u64, planners: usize, fault: Option<Fault>) -> Self {
+    fn new(random: u64, planners: usize, broken: Option<BrokenRule>) -> Self {
         let hub = Hub::with_nodes(&[4, 8, 8, 4, 7]);
-        let ledger = Ledger::new(fault);
-        let planner = || WeatherPlanner { ledger: ledger.clone(), ..WeatherPlanner::default() };
+        let ledger = Ledger::new(broken);
+        let planner = || UnreliablePlanner { ledger: ledger.clone(), ..UnreliablePlanner::default() };
         let planners = (0..planners).map(|_| planner()).collect();
         let devices = (0..NODES).map(|at| (node_key(at), SimDevice::default())).collect();
-        let (random, revisions, is_stormy) = (random | 1, 0, true);
-        let mut world = Self { hub, ledger, devices, planners, random, revisions, is_stormy, fault };
+        let (random, revisions, has_faults) = (random | 1, 0, true);
+        let mut world = Self { hub, ledger, devices, planners, random, revisions, has_faults, broken };
         PLANS.into_iter().for_each(|name| world.apply_plan(name));
         world
     }
@@ -127,7 +127,7 @@ impl World {
             // It resumes its fold of LEDGER by a checkpoint.
             _ if self.pick(6) == 0 => {
                 let ledger = self.planners[at].ledger.clone();
-                self.planners[at] = WeatherPlanner { ledger, ..WeatherPlanner::default() };
+                self.planners[at] = UnreliablePlanner { ledger, ..UnreliablePlanner::default() };
             }
             _ => {}
         }
@@ -160,7 +160,7 @@ impl World {
     fn append(&mut self, at: usize) {
         let (planner, hub) = (&mut self.planners[at], &mut self.hub);
         let is_current = planner.read == hub.log.len();
-        if !is_current && self.fault != Some(Fault::AppendsBlindly) {
+        if !is_current && self.broken != Some(BrokenRule::AppendsBlindly) {
             planner.read_plans(&hub.log);
             return;
         }
@@ -176,7 +176,8 @@ impl World {
     /// PLANS to its end.
     fn send_orders(&mut self, at: usize) {
         let planner = &self.planners[at];
-        let is_current = planner.read == self.hub.log.len() || self.fault == Some(Fault::OrdersByOldFold);
+        let is_current =
+            planner.read == self.hub.log.len() || self.broken == Some(BrokenRule::OrdersByOldFold);
         if !is_current || planner.read == 0 || !planner.decided.is_empty() {
             return;
         }
@@ -185,10 +186,10 @@ impl World {
         effects.into_iter().take(count).for_each(|effect| self.publish(effect));
     }
 
-    /// The weather clears: all devices are heard and carry out their orders, and one planner decides until nothing follows. Returns
+    /// The faults end: all devices are heard and carry out their orders, and one planner decides until nothing follows. Returns
     /// the operations that have not ended, with what they wait for.
     fn converge(&mut self) -> Vec<String> {
-        let (mut planner, mut is_waiting) = (WeatherPlanner::default(), false);
+        let (mut planner, mut is_waiting) = (UnreliablePlanner::default(), false);
         for _ in 0..200 {
             self.hub.second += 1;
             self.keep_time();
@@ -220,8 +221,8 @@ impl World {
     }
 
     /// Lets everything come to an end, with approvals.
-    fn calm(&mut self) -> Vec<String> {
-        self.is_stormy = false;
+    fn recover(&mut self) -> Vec<String> {
+        self.has_faults = false;
         self.hub.second += 60;
         (0..NODES).for_each(|at| self.retire(&node_key(at), false));
         let mut open = self.converge();
@@ -233,11 +234,11 @@ impl World {
             open = self.converge();
         }
         self.check_orders().unwrap();
-        self.is_stormy = true;
+        self.has_faults = true;
         open
     }
 
-    fn storm(&mut self) {
+    fn run_faults(&mut self) {
         (0..STEPS).for_each(|_| self.step());
     }
 }
@@ -246,13 +247,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_bad_weather_nothing_runs_twice_and_no_operation_is_lost(
+    fn under_faults_nothing_runs_twice_and_no_operation_is_lost(
         seed in any::<u64>(), planners in 1_usize..4,
     ) {
         let mut world = World::new(seed, planners, None);
-        for _ in 0..STORMS {
-            world.storm();
-            for open in world.calm() {
+        for _ in 0..ROUNDS {
+            world.run_faults();
+            for open in world.recover() {
                 let is_answered = !open.starts_with("RUNNING") && !open.starts_with("PENDING_APPROVAL");
                 prop_assert!(is_answered, "{}", open);
             }
@@ -260,44 +261,44 @@ proptest! {
     }
 }
 
-/// The broken rule that the checks find in one of many storms.
-fn found(fault: Fault) -> Option<String> {
-    let storms = |seed: u64| {
-        let mut world = World::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), 3, Some(fault));
+/// The broken rule that the checks find in one of many rounds.
+fn found(rule: BrokenRule) -> Option<String> {
+    let run = |seed: u64| {
+        let mut world = World::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), 3, Some(rule));
         let run = AssertUnwindSafe(|| {
-            (0..STORMS).for_each(|_| {
-                world.storm();
-                world.calm();
+            (0..ROUNDS).for_each(|_| {
+                world.run_faults();
+                world.recover();
             });
         });
         let panic = catch_unwind(run).err()?;
         Some(panic.downcast::<String>().map_or_else(|_| String::new(), |text| *text))
     };
-    (1..300).find_map(storms)
+    (1..300).find_map(run)
 }
 
 #[test]
-fn planners_that_break_a_rule_are_found() {
-    let faults = [Fault::AppendsBlindly, Fault::AssumesRemovals, Fault::OrdersByOldFold];
-    let rules = faults.map(|fault| found(fault).unwrap_or_else(|| panic!("{fault:?} is not found")));
+fn a_hub_that_breaks_a_rule_is_found() {
+    let broken = [BrokenRule::AppendsBlindly, BrokenRule::AssumesRemovals, BrokenRule::OrdersByOldFold];
+    let rules = broken.map(|rule| found(rule).unwrap_or_else(|| panic!("{rule:?} is not found")));
     for rule in &rules[1..] {
         assert!(rule.contains("and nothing is reserved there"), "{rule}");
     }
 }
 
 /// A hub with one planner and one instance that runs.
-fn running_instance(fault: Option<Fault>) -> (World, Instance) {
-    let mut world = World::new(1, 1, fault);
+fn running_instance(broken: Option<BrokenRule>) -> (World, Instance) {
+    let mut world = World::new(1, 1, broken);
     world.hub.ask(deploy_request("r1", 1, "1")).unwrap();
-    world.calm();
+    world.recover();
     let instance = world.hub.instances().remove(0);
     (world, instance)
 }
 
 /// A person cancels a RELOCATE while the new node starts the instance, and before LEDGER has a report of it.
-fn cancelled_relocate(fault: Option<Fault>, is_ledger_old: bool) -> Result<(), String> {
-    let (mut world, instance) = running_instance(fault);
-    world.is_stormy = false;
+fn cancelled_relocate(broken: Option<BrokenRule>, is_ledger_old: bool) -> Result<(), String> {
+    let (mut world, instance) = running_instance(broken);
+    world.has_faults = false;
     let relocate = json!({ "plan": "web", "instance": instance.name, "type": "RELOCATE" });
     world.hub.ask(PlansRequest::Operation(request(relocate))).unwrap();
     world.converge();
@@ -335,9 +336,9 @@ fn cancelled_relocate(fault: Option<Fault>, is_ledger_old: bool) -> Result<(), S
 fn a_node_that_may_run_a_cancelled_instance_stays_reserved() {
     for is_ledger_old in [false, true] {
         assert_eq!(cancelled_relocate(None, is_ledger_old), Ok(()));
-        let broken = cancelled_relocate(Some(Fault::AssumesUnreported), is_ledger_old).unwrap_err();
-        assert!(broken.ends_with("and nothing is reserved there"), "{broken}");
     }
+    let broken = cancelled_relocate(Some(BrokenRule::AssumesUnreported), false).unwrap_err();
+    assert!(broken.ends_with("and nothing is reserved there"), "{broken}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use muster_contract::view::Freshness;
 
 use super::*;
-use crate::fold::Heard;
+use crate::fold::DeviceHearing;
 use crate::rollout::Line;
 
 /// An order for an instance in the document of a node.
@@ -30,8 +30,8 @@ pub(super) struct LedgerNode {
     pub(super) document: NodeDocument,
     /// The last report of each instance, with its generation.
     reports: BTreeMap<InstanceName, (u64, Standing)>,
-    /// Withdrawn orders, with the generation that withdrew each and the second of its document.
-    withdrawn: BTreeMap<InstanceName, (u64, i64)>,
+    /// Withdrawn orders.
+    withdrawn: BTreeMap<InstanceName, SimWithdrawal>,
     /// Whether LEDGER knows that the device is silent.
     is_silent: bool,
     /// Whether LEDGER knows that a report is missing.
@@ -41,6 +41,14 @@ pub(super) struct LedgerNode {
     pub(super) vouched: u64,
 }
 
+/// A document that withdrew an order, and the second since which the device is heard after it.
+#[derive(Debug, Clone, Copy)]
+struct SimWithdrawal {
+    generation: u64,
+    at: i64,
+    heard_since: i64,
+}
+
 /// LEDGER at one sequence. A planner that is behind has an old one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ledger {
@@ -48,7 +56,22 @@ pub(super) struct Ledger {
     /// The second at which it was read, and the present one.
     pub(super) read_at: i64,
     pub(super) now: i64,
-    fault: Option<Fault>,
+    broken: Option<BrokenRule>,
+}
+
+impl SimWithdrawal {
+    const fn new(generation: u64, at: i64) -> Self {
+        Self { generation, at, heard_since: at }
+    }
+}
+
+impl LedgerNode {
+    /// The device is heard.
+    fn hear(&mut self, at: i64) {
+        if std::mem::take(&mut self.is_silent) {
+            self.withdrawn.values_mut().for_each(|by| by.heard_since = by.heard_since.max(at));
+        }
+    }
 }
 
 impl PlansEvidence for Ledger {
@@ -61,7 +84,7 @@ impl PlansEvidence for Ledger {
             (Some((generation, _)), Some(order)) if *generation < order.since => Some(Standing::Outdated),
             (None, Some(_)) => Some(Standing::Waiting),
             (None | Some((_, Standing::Removed)), None) => None,
-            (Some(_), None) if self.fault == Some(Fault::AssumesRemovals) => None,
+            (Some(_), None) if self.broken == Some(BrokenRule::AssumesRemovals) => None,
             (Some((_, standing)), _) => Some(*standing),
         };
         let freshness = if of.is_silent { Freshness::Stale } else { Freshness::Fresh };
@@ -77,16 +100,18 @@ impl PlansEvidence for Ledger {
             overdue: None,
         });
         let desired = order.map(|order| order.content);
-        let heard = Heard { freshness, last_heard_at: None, is_complete: !of.is_missing };
-        let (withdrawal, is_unreported) = (of.withdrawn.get(instance), report.is_none());
+        let heard = DeviceHearing { freshness, last_heard_at: None, is_complete: !of.is_missing };
         let removed = report.filter(|(_, standing)| *standing == Standing::Removed);
-        let is_removed = withdrawal.zip(removed).is_some_and(|(by, removed)| removed.0 >= by.0)
-            || is_unreported && self.fault == Some(Fault::AssumesUnreported)
-            || self.fault == Some(Fault::AssumesRemovals);
+        let withdrawal = of.withdrawn.get(instance).map(|by| WithdrawalEvidence {
+            stored_at: second(by.at),
+            heard_since: second(by.heard_since),
+            is_removed: removed.is_some_and(|removed| removed.0 >= by.generation)
+                || report.is_none() && self.broken == Some(BrokenRule::AssumesUnreported)
+                || self.broken == Some(BrokenRule::AssumesRemovals),
+        });
         let evidence = PlacementEvidence {
             is_retired: of.is_retired,
-            is_removed,
-            withdrawn_at: withdrawal.map(|(_, at)| second(*at)),
+            withdrawal,
             ..PlacementEvidence::of(desired, line, Some(heard))
         };
         if self.is_outdated() { evidence.outdated() } else { evidence }
@@ -94,9 +119,9 @@ impl PlansEvidence for Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(fault: Option<Fault>) -> Self {
+    pub(super) fn new(broken: Option<BrokenRule>) -> Self {
         let nodes = (0..NODES).map(|at| (node_key(at), LedgerNode::default())).collect();
-        Self { nodes, fault, ..Self::default() }
+        Self { nodes, broken, ..Self::default() }
     }
 
     pub(super) const fn is_outdated(&self) -> bool {
@@ -129,7 +154,7 @@ impl Ledger {
             }
             Effect::Remove { .. } => {
                 if of.document.orders.remove(&instance).is_some() {
-                    of.withdrawn.insert(instance, (generation, self.read_at));
+                    of.withdrawn.insert(instance, SimWithdrawal::new(generation, self.read_at));
                 }
             }
         }
@@ -141,7 +166,8 @@ impl Ledger {
         let of = self.nodes.get_mut(node).unwrap();
         of.document.generation += 1;
         let withdrawn = std::mem::take(&mut of.document.orders).into_keys();
-        of.withdrawn.extend(withdrawn.map(|name| (name, (of.document.generation, self.read_at))));
+        let withdrawal = SimWithdrawal::new(of.document.generation, self.read_at);
+        of.withdrawn.extend(withdrawn.map(|name| (name, withdrawal)));
         of.is_retired = is_retired;
         if is_retired {
             of.vouched = of.document.generation;
@@ -152,7 +178,7 @@ impl Ledger {
 
 /// An instance that a device has.
 #[derive(Debug, Clone)]
-pub(super) struct Present {
+pub(super) struct SimInstance {
     pub(super) order: Order,
     pub(super) standing: Standing,
     pub(super) is_running: bool,
@@ -164,7 +190,7 @@ pub(super) struct SimDevice {
     /// Documents on their way; one may come late, and twice.
     inbox: Vec<NodeDocument>,
     document: NodeDocument,
-    pub(super) present: BTreeMap<InstanceName, Present>,
+    pub(super) present: BTreeMap<InstanceName, SimInstance>,
     /// Reports on their way, each with the generation that it is about.
     outbox: VecDeque<(InstanceName, u64, Standing)>,
     /// The second at which its link broke.
@@ -208,7 +234,7 @@ impl SimDevice {
             (false, false) => (Standing::Installed, true),
         };
         self.outbox.push_back((name.clone(), order.since, standing));
-        self.present.insert(name, Present { order, standing, is_running });
+        self.present.insert(name, SimInstance { order, standing, is_running });
     }
 }
 
@@ -258,13 +284,13 @@ impl World {
 
     /// One change of the device.
     pub(super) fn work(&mut self, node: &DeviceKey) {
-        let due = self.devices[node].due(!self.is_stormy);
+        let due = self.devices[node].due(!self.has_faults);
         if due.is_empty() {
             return;
         }
         let name = due[self.pick(due.len())].clone();
         let order = self.devices[node].document.orders.get(&name);
-        let is_failing = self.is_stormy && order.is_some_and(|order| fails(node, order.content));
+        let is_failing = self.has_faults && order.is_some_and(|order| fails(node, order.content));
         self.devices.get_mut(node).unwrap().work(name, is_failing);
     }
 
@@ -281,7 +307,7 @@ impl World {
             of.reports.insert(instance, (generation, standing));
         }
         of.is_missing = !device.outbox.is_empty() && (of.is_missing || is_missing);
-        of.is_silent = false;
+        of.hear(self.hub.second);
     }
 
     fn cut(&mut self, node: &DeviceKey) {
@@ -292,7 +318,8 @@ impl World {
         let device = self.devices.get_mut(node).unwrap();
         (device.cut_at, device.late_since) = (None, None);
         let of = self.ledger.nodes.get_mut(node).unwrap();
-        (of.is_silent, of.is_missing) = (false, !device.outbox.is_empty());
+        of.is_missing = !device.outbox.is_empty();
+        of.hear(self.hub.second);
     }
 
     /// LEDGER learns of silence within the lease, and a device whose link is whole is not late for long.
@@ -336,7 +363,7 @@ impl World {
     }
 }
 
-/// Whether a content fails on a device in a storm: about one of five does.
+/// Whether a content fails on a device while there are faults: about one of five does.
 fn fails(node: &DeviceKey, content: Digest) -> bool {
     let text = format!("{node} {content}");
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
