@@ -104,7 +104,7 @@ async fn a_device_beyond_its_quota_sends_at_its_rate_and_loses_nothing() {
 async fn an_ingest_that_starts_again_lets_a_throttled_device_go_on() {
     // One report a second: the backlog drains within the deadline only by the burst and the share of each ingest.
     const BURST: u64 = 128;
-    const BACKLOG: usize = 1_200;
+    const BACKLOG: usize = 1_000;
     const _: () = assert!((BACKLOG as u64) < 2 * (BURST + UPLINK_SHARE as u64));
     let quota =
         ["--device-burst-reports=128", "--device-reports-per-second=1", "--device-bytes-per-second=1MiB"];

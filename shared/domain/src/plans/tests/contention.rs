@@ -117,6 +117,9 @@ fn two_plans_that_race_for_the_last_slot_never_share_it() {
     }
 }
 
+/// A change by its number and the version that it expects.
+type Change<'a> = &'a dyn Fn(usize, u64) -> PlansRequest;
+
 #[test]
 fn one_of_five_changes_of_the_same_version_is_made_and_four_conflict() {
     let mut hub = Hub::with_nodes(&[16, 16]);
@@ -134,7 +137,7 @@ fn one_of_five_changes_of_the_same_version_is_made_and_four_conflict() {
         PlansRequest::Disruption(request(json!({ "expectedVersion": version, "node": node_key(1),
             "id": format!("d{at}"), "verb": "add", "start": second(0) })))
     };
-    let changes: [(&dyn Fn(usize, u64) -> PlansRequest, u64); 3] = [(&plan, 0), (&node, 2), (&disruption, 2)];
+    let changes: [(Change<'_>, u64); 3] = [(&plan, 0), (&node, 2), (&disruption, 2)];
     for (change, version) in changes {
         let base = hub.state.clone();
         let decided = (0..5).map(|at| base.decide(&change(at, version), None, hub.now()));
