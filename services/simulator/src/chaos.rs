@@ -53,8 +53,9 @@ use crate::repository::Repository;
 use crate::run_paths::RunPaths;
 
 /// Time a healed fleet gets to come to rest without a violation: generous, because machines that test are slow and shared,
-/// and connections that were stalled are given up only after half a minute.
-const TIMEOUT: Duration = Duration::from_secs(180);
+/// connections that were stalled are given up only after half a minute, and an instance of a plan that nobody has reported counts as
+/// gone after two.
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// Time between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time between two log messages about what is still missing.

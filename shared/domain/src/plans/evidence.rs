@@ -12,9 +12,9 @@ use crate::fold::DeviceHearing;
 use crate::rollout::Line;
 
 /// Time after the withdrawal of an order at which a node that is heard, and has reported nothing of the instance, does not run it. It is
-/// longer than the hub's lease and a minute for the planner's requests to the publisher, so the node was heard after the withdrawal.
-pub(super) const UNREPORTED_GONE_AFTER: SignedDuration = SignedDuration::from_mins(3);
-const _: () = assert!(UNREPORTED_GONE_AFTER.as_secs().unsigned_abs() > LEASE.as_secs() + 60);
+/// longer than the hub's lease, a request of the planner to the publisher, and the lag of its LEDGER together, so the node was heard after the withdrawal.
+pub(super) const UNREPORTED_GONE_AFTER: SignedDuration = SignedDuration::from_mins(2);
+const _: () = assert!(UNREPORTED_GONE_AFTER.as_secs().unsigned_abs() > LEASE.as_secs() + 25);
 
 /// An instance on a node, by LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

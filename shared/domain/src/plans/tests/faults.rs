@@ -27,9 +27,9 @@ const STEPS: usize = 500;
 /// Seconds after which LEDGER knows that a link is broken.
 const LEASE: i64 = 90;
 /// Longest time, in seconds, for which a device whose link is whole is late.
-const LATE_MAX: i64 = 30;
+const LATE_MAX: i64 = 15;
 /// Greatest age, in seconds, of the LEDGER by which a planner confirms something.
-const BEHIND_MAX: i64 = 10;
+const BEHIND_MAX: i64 = 5;
 
 /// A rule that the simulated hub breaks, to see that the checks notice it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

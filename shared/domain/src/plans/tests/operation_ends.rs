@@ -125,13 +125,13 @@ fn an_instance_is_gone_by_its_report_or_some_time_after_its_node_is_heard() {
         })
     };
     let known = PlacementEvidence { is_known: true, ..PlacementEvidence::default() };
-    assert!(!gone_at(known, 1_179) && gone_at(known, 1_180), "three minutes after PLANS wanted it no more");
+    assert!(!gone_at(known, 1_119) && gone_at(known, 1_120), "two minutes after PLANS wanted it no more");
     let returned = PlacementEvidence { withdrawal: by(1_001, 1_100, false), ..known };
-    assert!(!gone_at(returned, 1_279) && gone_at(returned, 1_280), "three minutes after the node returned");
+    assert!(!gone_at(returned, 1_219) && gone_at(returned, 1_220), "two minutes after the node returned");
     let removed = PlacementEvidence { withdrawal: by(1_001, 1_001, true), ..PlacementEvidence::default() };
     assert!(gone_at(removed, 1_002), "at once by its report, also if the node has fallen silent since");
     let earlier = PlacementEvidence { withdrawal: by(800, 800, true), ..known };
-    assert!(!gone_at(earlier, 1_179), "an earlier removal says nothing about the last order");
+    assert!(!gone_at(earlier, 1_119), "an earlier removal says nothing about the last order");
     for never in [
         PlacementEvidence { is_known: false, ..returned },
         PlacementEvidence { desired: Some(Digest::of_bytes(b"web")), ..removed },
