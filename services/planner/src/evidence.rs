@@ -204,6 +204,7 @@ impl Evidence {
                     touched.documents.push(Document::of(key, document));
                 }
                 (LedgerSubject::Owner { partition, .. }, _) => {
+                    self.projection.orders.taken_over(*partition, at.stored_at);
                     self.projection.owned_since.entry(*partition).or_insert(at.stored_at);
                 }
                 (LedgerSubject::Liveness(key), Fact::Liveness(fact)) => {

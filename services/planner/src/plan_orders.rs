@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
+use muster_contract::partition::partition_of;
 use muster_contract::{DeviceKey, Generation, InstanceName, PlanName, Timestamp};
 use muster_domain::plans::{order, plan_of};
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,14 @@ impl PlanOrders {
     /// Notes that a device is heard again.
     pub(crate) fn heard_again(&mut self, key: &DeviceKey, at: Timestamp) {
         for withdrawal in self.withdrawn.get_mut(key).into_iter().flat_map(BTreeMap::values_mut) {
+            withdrawal.heard_since = withdrawal.heard_since.max(at);
+        }
+    }
+
+    /// Notes that an ingest takes over a partition: its devices count as heard for a lease from then on.
+    pub(crate) fn taken_over(&mut self, partition: u16, at: Timestamp) {
+        let of_partition = self.withdrawn.iter_mut().filter(|(key, _)| partition_of(key) == partition);
+        for withdrawal in of_partition.flat_map(|(_, withdrawn)| withdrawn.values_mut()) {
             withdrawal.heard_since = withdrawal.heard_since.max(at);
         }
     }
@@ -205,6 +214,8 @@ mod tests {
             (heard_since(&orders), orders.withdrawal(&key, &name).unwrap().stored_at.as_second()),
             (9, 3)
         );
+        orders.taken_over(partition_of(&key), Timestamp::constant(11, 0));
+        assert_eq!(heard_since(&orders), 11);
         assert_eq!(apply(&mut orders, 5, &["web-1"]), None, "it is ordered again");
         assert_eq!(apply(&mut orders, 6, &[]), Some(6));
         for generation in 7..7 + 2 * WITHDRAWN_MAX as u64 {

@@ -21,7 +21,7 @@ pub struct DeviceHearing {
     pub freshness: Freshness,
     /// Time at which it was last heard.
     pub last_heard_at: Option<Timestamp>,
-    /// Whether LEDGER has all reports that it is known to have made.
+    /// Whether LEDGER has all reports that it is known to have made, and the hub hears its partition.
     pub is_complete: bool,
 }
 
@@ -75,7 +75,7 @@ impl Fleet {
         Some(DeviceHearing {
             freshness: context.freshness,
             last_heard_at: self.last_heard_at(device),
-            is_complete: context.is_complete(0),
+            is_complete: context.is_complete(0) && device.state.unheard_in.is_none(),
         })
     }
 

@@ -429,8 +429,7 @@ fn run<E: PlansEvidence>(
     match operation.operation_type {
         OperationType::Relocate => relocate(plans, plan, instance, at, pass),
         OperationType::Delete => {
-            let (times, now) = (operations::times(instance), pass.now);
-            let mut next = deleted(instance, pass, |of| of.is_gone(times, now))?;
+            let mut next = deleted(instance, pass)?;
             operations::set(&mut next.operations[at], OperationState::Succeeded, "", pass.now);
             Some((next, sentence(operation, "has succeeded")))
         }

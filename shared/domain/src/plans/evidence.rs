@@ -90,7 +90,7 @@ impl<'a> PlacementEvidence<'a> {
     /// The same evidence, not known to be current.
     #[must_use]
     pub const fn outdated(self) -> Self {
-        Self { is_known: false, withdrawal: None, ..self }
+        Self { is_known: false, is_retired: false, withdrawal: None, ..self }
     }
 
     /// Whether the node runs the instance by an order.

@@ -165,12 +165,14 @@ pub(super) fn may_be_superseded(operation: &Operation) -> bool {
 
 /// Whether an operation that orders an instance has begun, as far as it is still recorded.
 pub(super) fn has_begun(instance: &Instance) -> bool {
-    orders(instance).next().is_some()
+    orders(instance, |_| true).next().is_some()
 }
 
-/// The begins of the operations that order an instance.
-fn orders(instance: &Instance) -> impl Iterator<Item = Timestamp> + '_ {
-    let ordering = instance.operations.iter().filter(|one| one.operation_type != OperationType::Delete);
+/// The begins of the operations of some types that order an instance.
+fn orders(instance: &Instance, is_of: impl Fn(OperationType) -> bool) -> impl Iterator<Item = Timestamp> {
+    let orders =
+        move |one: &&Operation| one.operation_type != OperationType::Delete && is_of(one.operation_type);
+    let ordering = instance.operations.iter().filter(orders);
     ordering.filter_map(begun_at)
 }
 
@@ -178,8 +180,10 @@ fn begun_at(operation: &Operation) -> Option<Timestamp> {
     operation.history.iter().find(|step| step.state == OperationState::Running).map(|step| step.at)
 }
 
-/// The times of an instance whose order was withdrawn.
-pub(super) fn times(instance: &Instance) -> PlansTimes {
+/// The times of a placement whose order was withdrawn. Only a RELOCATE has ordered a placement that is not active.
+pub(super) fn times(instance: &Instance, placement: &Placement) -> PlansTimes {
+    let is_active = placement.active;
+    let is_of = move |kind| is_active || kind == OperationType::Relocate;
     let withdrawal = |one: &Operation| match one.operation_type {
         OperationType::Delete => begun_at(one),
         OperationType::Relocate => one.history.last().map(|step| step.at),
@@ -187,7 +191,7 @@ pub(super) fn times(instance: &Instance) -> PlansTimes {
     };
     let withdrawn_at = instance.operations.iter().filter_map(withdrawal).max();
     PlansTimes {
-        ordered_at: orders(instance).max().unwrap_or(Timestamp::MIN),
+        ordered_at: orders(instance, is_of).max().unwrap_or(Timestamp::MIN),
         // Older operations are not recorded any more.
         withdrawn_at: withdrawn_at.unwrap_or(instance.change.at),
     }
@@ -209,17 +213,12 @@ pub(super) fn is_leaving(instance: &Instance) -> bool {
 
 /// Whether the order of a placement was withdrawn, so that its node is to remove the instance.
 pub(super) fn is_withdrawn(instance: &Instance, placement: &Placement) -> bool {
-    let is_running = |kind| {
-        let mut all = instance.operations.iter();
-        all.any(|one| one.operation_type == kind && one.state == OperationState::Running)
-    };
     let is_reserved = |one: &Operation| {
         one.operation_type == OperationType::Relocate
             && matches!(one.state, OperationState::PendingApproval | OperationState::Approved)
     };
     placement.revision.is_none()
-        && (is_running(OperationType::Delete)
-            || !placement.active && !instance.operations.iter().any(is_reserved))
+        && (is_leaving(instance) || !placement.active && !instance.operations.iter().any(is_reserved))
 }
 
 /// Whether an instance may keep its revision beside a canary: its node has the order to run it.

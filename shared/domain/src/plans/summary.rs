@@ -177,6 +177,9 @@ fn waiting(
         ),
         (true, false) => (RuntimeState::Starting, published(node, evidence)),
         (false, true) if evidence.refusal.is_some() => (RuntimeState::Terminating, withdrawn(node, evidence)),
+        (false, false) if is_leaving && evidence.withdrawal.is_some_and(|by| by.is_removed) => {
+            (RuntimeState::Terminated, format!("node {node} has stopped it"))
+        }
         _ if !evidence.is_known => (RuntimeState::Unknown, heard()),
         (true, true) if is_stopped => (
             RuntimeState::Terminating,

@@ -1,27 +1,22 @@
 //! Instances and placements that end once their nodes have confirmed it. It begins nothing.
 
-use muster_contract::DeviceKey;
-use muster_contract::plans::{Instance, InstanceState, Operation, OperationState, OperationType};
+use muster_contract::plans::{Instance, InstanceState, Operation, OperationState, OperationType, Placement};
 
 use super::Pass;
-use crate::plans::evidence::{PlacementEvidence, PlansEvidence};
+use crate::plans::evidence::PlansEvidence;
 use crate::plans::operations;
 
 /// The instance as deleted, if it is gone from all its nodes.
-pub(super) fn deleted<E: PlansEvidence>(
-    instance: &Instance,
-    pass: &Pass<'_, E>,
-    is_gone: impl Fn(&PlacementEvidence<'_>) -> bool,
-) -> Option<Instance> {
-    let is_gone_from = |on: &DeviceKey| {
-        let evidence = pass.evidence.placement(on, &instance.name);
+pub(super) fn deleted<E: PlansEvidence>(instance: &Instance, pass: &Pass<'_, E>) -> Option<Instance> {
+    let is_gone_from = |on: &Placement| {
+        let evidence = pass.evidence.placement(&on.node, &instance.name);
         let was_never_ordered = !operations::has_begun(instance)
             && evidence.desired.is_none()
             && evidence.standing.is_none()
             && evidence.withdrawal.is_none();
-        is_gone(&evidence) || was_never_ordered
+        evidence.is_gone(operations::times(instance, on), pass.now) || was_never_ordered
     };
-    if !instance.placements.iter().all(|placement| is_gone_from(&placement.node)) {
+    if !instance.placements.iter().all(is_gone_from) {
         return None;
     }
     let mut next = instance.clone();
@@ -43,8 +38,7 @@ pub(super) fn remove_deleted<E: PlansEvidence>(
     let is_over = |one: &Operation| one.operation_type != OperationType::Delete || one.state.is_final();
     let is_due =
         instance.state == InstanceState::MarkedForDeletion && instance.operations.iter().all(is_over);
-    let (times, now) = (operations::times(instance), pass.now);
-    let next = if is_due { deleted(instance, pass, |of| of.is_gone(times, now)) } else { None };
+    let next = if is_due { deleted(instance, pass) } else { None };
     next.map(|next| (next, "its nodes have removed it, or are retired".to_owned()))
 }
 
@@ -60,7 +54,7 @@ pub(super) fn remove_leaving<E: PlansEvidence>(
     let is_reserved =
         relocates.any(|one| matches!(one.state, OperationState::PendingApproval | OperationState::Approved));
     let evidence = pass.evidence.placement(&passive.node, &instance.name);
-    let is_gone = || evidence.is_gone(operations::times(instance), pass.now);
+    let is_gone = || evidence.is_gone(operations::times(instance, passive), pass.now);
     if is_reserved || instance.active().is_none() || !is_gone() {
         return None;
     }

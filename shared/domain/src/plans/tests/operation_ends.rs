@@ -137,6 +137,7 @@ fn an_instance_is_gone_by_its_report_or_some_time_after_its_node_is_heard() {
         PlacementEvidence { desired: Some(Digest::of_bytes(b"web")), ..removed },
         PlacementEvidence { standing: Some(Standing::Installed), ..returned },
         removed.outdated(),
+        PlacementEvidence { is_retired: true, ..removed }.outdated(),
     ] {
         assert!(!gone_at(never, 9_999), "{never:?}");
     }
