@@ -11,9 +11,9 @@ use muster_contract::{DeviceKey, Generation, InstanceName, PlanName, Timestamp};
 use muster_domain::plans::{order, plan_of};
 use serde::{Deserialize, Serialize};
 
-/// Withdrawn instances that are kept of a device: those that were withdrawn last.
+/// Withdrawn instances of a device that are kept, those that were withdrawn last.
 const WITHDRAWN_MAX: usize = 256;
-/// Time for which they are kept at least: far longer than a node takes to be heard, or to remove what it runs.
+/// Time after which they are forgotten: far longer than a node takes to be heard, or to remove what it runs.
 const WITHDRAWN_KEPT: SignedDuration = SignedDuration::from_hours(31 * 24);
 
 /// The orders that devices have.

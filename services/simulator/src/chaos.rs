@@ -54,7 +54,7 @@ use crate::run_paths::RunPaths;
 
 /// Time a healed fleet gets to come to rest without a violation: generous, because machines that test are slow and shared,
 /// connections that were stalled are given up only after half a minute, and an instance of a plan that nobody has reported counts as
-/// gone after two.
+/// gone after two minutes.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// Time between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -108,7 +108,7 @@ pub async fn pause_all(hub: &Hub, reason: Option<&String>, now: Timestamp) -> Re
     failed.map_or(Ok(all), Err)
 }
 
-/// Pauses the rollouts of a deployment that may be paused, and shows those that are.
+/// Pauses the rollouts of a deployment that may be paused. `all` gets these, and those that are paused already.
 async fn pause_of(
     hub: &Hub,
     request: &DecisionRequest,

@@ -4,6 +4,8 @@
 //! disruption, in the update domain with the fewest instances of the plan, then the one with the highest score, then the one with
 //! the lowest hash of plan and node. The score is the free share of a node's scarcer resource, in thousandths.
 
+mod place;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +18,7 @@ use muster_contract::plans::{
 use muster_contract::state::cut;
 use muster_contract::{ComponentName, DeviceKey, Timestamp};
 
+use self::place::{Place, Rank};
 use super::content::fits;
 use super::hook_memory::HookMemory;
 use super::state::PlansState;
@@ -26,9 +29,6 @@ const LISTED_MAX: usize = 100;
 /// Kinds of rejections that a refusal names.
 const KINDS_NAMED_MAX: usize = 4;
 
-/// The rank of a candidate within its update domain: first those without a disruption, the highest score first, then by hash.
-type Rank = (bool, Reverse<u64>, u64, DeviceKey);
-
 /// Chooses nodes for several instances of one plan, one after another.
 #[derive(Debug)]
 pub(super) struct Scheduler {
@@ -36,8 +36,8 @@ pub(super) struct Scheduler {
     domain_counts: BTreeMap<String, u64>,
     /// Candidates by update domain.
     candidates: BTreeMap<String, BTreeSet<Rank>>,
-    /// The best candidate of each domain: first those without a disruption, then by the instances of the domain.
-    best: BTreeSet<(bool, u64, Rank, String)>,
+    /// The best candidate of each domain.
+    best: BTreeSet<Place>,
     free: BTreeMap<DeviceKey, Resources>,
     /// The disruptions of candidates, in words.
     disruptions: BTreeMap<DeviceKey, String>,
@@ -121,7 +121,7 @@ impl Scheduler {
         }
         for (domain, ranks) in &scheduler.candidates {
             let count = scheduler.domain_counts.get(domain).copied().unwrap_or(0);
-            scheduler.best.extend(ranks.first().map(|rank| (rank.0, count, rank.clone(), domain.clone())));
+            scheduler.best.extend(ranks.first().map(|rank| Place::new(rank.clone(), count, domain)));
         }
         scheduler
     }
@@ -129,8 +129,12 @@ impl Scheduler {
     fn insert(&mut self, state: &PlansState, spec: &PlanSpec, node: &Node) {
         let free = state.free(node).unwrap_or_default();
         let disruption = node.disruptions.iter().find(|one| one.state != DisruptionState::Completed);
-        let rank =
-            (disruption.is_some(), Reverse(free_share(node, free)), hash(spec, &node.key), node.key.clone());
+        let rank = Rank {
+            has_disruption: disruption.is_some(),
+            score: Reverse(free_share(node, free)),
+            hash: hash(spec, &node.key),
+            node: node.key.clone(),
+        };
         let said = disruption.map(|one| format!("it has disruption {} from {}", one.id, one.start));
         self.disruptions.extend(said.map(|said| (node.key.clone(), said)));
         self.candidates.entry(node.update_domain.clone()).or_default().insert(rank);
@@ -142,21 +146,21 @@ impl Scheduler {
     /// # Errors
     /// The reason why there is none, in one sentence.
     pub(super) fn place(&mut self) -> Result<(DeviceKey, String), String> {
-        let Some((_, count, rank, domain)) = self.best.pop_first() else { return Err(self.refusal()) };
-        let (Reverse(score), node) = (rank.1, rank.3.clone());
-        let mut reason = self.reason(&domain, count, score, &node);
+        let Some(place) = self.best.pop_first() else { return Err(self.refusal()) };
+        let mut reason = self.reason(&place);
         if !self.rejected.is_empty() {
             reason += &format!("; other nodes were rejected: {}", self.rejections());
         }
         let reason = cut(reason, PLANS_TEXT_BYTES_MAX);
+        let Place { domain_count, rank, domain, .. } = place;
         *self.domain_counts.entry(domain.clone()).or_insert(0) += 1;
         if let Some(ranks) = self.candidates.get_mut(&domain) {
             ranks.remove(&rank);
-            self.best.extend(ranks.first().map(|next| (next.0, count + 1, next.clone(), domain.clone())));
+            self.best.extend(ranks.first().map(|next| Place::new(next.clone(), domain_count + 1, &domain)));
         }
         // A node holds each payload once, so it is no candidate for another instance of the plan.
         *self.rejected.entry(PAYLOAD).or_insert(0) += 1;
-        Ok((node, reason))
+        Ok((rank.node, reason))
     }
 
     fn refusal(&self) -> String {
@@ -176,11 +180,12 @@ impl Scheduler {
     }
 
     /// The place of a candidate among the others, in words.
-    fn reason(&self, domain: &str, count: u64, score: u64, node: &DeviceKey) -> String {
+    fn reason(&self, Place { domain_count, rank, domain, .. }: &Place) -> String {
+        let Rank { score: Reverse(score), node, .. } = rank;
         let Resources { cores, memory } = self.free.get(node).copied().unwrap_or_default();
         let disruption = self.disruptions.get(node).map(|said| format!("; {said}")).unwrap_or_default();
         format!(
-            "score {score} in update domain {domain}, which has {count} instances of the plan; {cores} cores and \
+            "score {score} in update domain {domain}, which has {domain_count} instances of the plan; {cores} cores and \
              {memory} memory were free{disruption}"
         )
     }
@@ -427,18 +432,20 @@ pub(super) fn candidates(
     let mut ranked: Vec<_> = domains
         .flat_map(|(domain, ranks)| {
             let count = counts.get(&domain).copied().unwrap_or(0);
-            ranks.into_iter().map(move |rank| (rank.0, count, rank, domain.clone()))
+            ranks.into_iter().map(move |rank| Place::new(rank, count, &domain))
         })
         .collect();
     ranked.sort();
     let all = ranked.len() as u64;
-    if ranked.iter().any(|(_, _, rank, _)| !is_later(&rank.3)) {
-        ranked.retain(|(_, _, rank, _)| !is_later(&rank.3));
+    if ranked.iter().any(|place| !is_later(&place.rank.node)) {
+        ranked.retain(|place| !is_later(&place.rank.node));
     }
-    let candidate = |(_, count, (_, Reverse(score), _, node), domain): (bool, u64, Rank, String)| {
+    let candidate = |place: Place| {
+        let reason = cut(scheduler.reason(&place), PLANS_TEXT_BYTES_MAX);
+        let Place { domain_count: domain_instances, rank: Rank { score: Reverse(score), node, .. }, .. } =
+            place;
         let free = scheduler.free.get(&node).copied().unwrap_or_default();
-        let reason = cut(scheduler.reason(&domain, count, score, &node), PLANS_TEXT_BYTES_MAX);
-        Candidate { reason, node, score, domain_instances: count, free }
+        Candidate { reason, node, score, domain_instances, free }
     };
     (ranked.into_iter().take(max).map(candidate).collect(), all)
 }

@@ -7,7 +7,6 @@ use muster_contract::plans::{
     Instance, Operation, OperationCounts, OperationState, OperationType, Placement, PlacementStatus, Plan,
     PlanSummary, RevisionState, RuntimeState,
 };
-use muster_contract::view::Standing;
 use muster_contract::{DeviceKey, PlanName};
 
 use super::advance::{digest, is_of_open};
@@ -197,9 +196,6 @@ fn waiting(
         ),
         (false, false) if evidence.standing.is_none() => {
             (RuntimeState::Pending, format!("node {node} has no order to run it"))
-        }
-        (false, false) if evidence.standing == Some(Standing::Removed) => {
-            (RuntimeState::Terminated, format!("node {node} has stopped it"))
         }
         (false, false) => {
             (RuntimeState::Terminating, format!("node {node} has not confirmed that it stopped it"))

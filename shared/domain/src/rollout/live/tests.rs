@@ -219,15 +219,7 @@ impl World {
     fn decide(&mut self, verb: RolloutVerb, wave: Option<&str>) {
         let requested_by = Some(RequestedBy::new("U1", "ann", None));
         let wave = wave.map(|wave| wave.parse().unwrap());
-        let (reason, evidence, result) = (None, None, None);
-        let decision = RolloutDecision {
-            wave,
-            reason,
-            evidence,
-            result,
-            requested_by,
-            ..RolloutDecision::new(verb, self.now)
-        };
+        let decision = RolloutDecision { wave, requested_by, ..RolloutDecision::new(verb, self.now) };
         // A decision that is not possible changes nothing.
         let _ = self.record.decide(decision, &self.policy.approvals);
         self.live.set_record(Some(self.record.clone()));
@@ -315,10 +307,7 @@ fn a_large_wave_names_as_many_targets_as_one_release_and_counts_all() {
 fn a_large_rollback_names_refused_targets_last() {
     let mut live = large();
     let mut record = RolloutRecord::new(digest("v2"), FILE.to_owned());
-    let (verb, at) = (RolloutVerb::Rollback, Timestamp::UNIX_EPOCH);
-    let (wave, reason, evidence, result, requested_by) = (None, None, None, None, None);
-    let back =
-        RolloutDecision { wave, reason, evidence, result, requested_by, ..RolloutDecision::new(verb, at) };
+    let back = RolloutDecision::new(RolloutVerb::Rollback, Timestamp::UNIX_EPOCH);
     record.decide(back, &live.policy().approvals).unwrap();
     live.set_record(Some(record));
     (0..RELEASE_DEVICES_MAX).for_each(|at| live.set_refused(at, true));

@@ -279,16 +279,7 @@ fn a_rollout_begins_once_those_that_it_comes_after_have_succeeded() {
         let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
         for verb in verbs {
             let wave = verb.has_wave().then(|| "all".parse().unwrap());
-            let (reason, evidence, result, requested_by) = (None, None, None, None);
-            let at = Timestamp::UNIX_EPOCH;
-            let decision = RolloutDecision {
-                wave,
-                reason,
-                evidence,
-                result,
-                requested_by,
-                ..RolloutDecision::new(*verb, at)
-            };
+            let decision = RolloutDecision { wave, ..RolloutDecision::new(*verb, Timestamp::UNIX_EPOCH) };
             record.decide(decision, &rollout.approvals).unwrap();
         }
         let targets: Vec<_> = keys.iter().zip(all).map(|(key, state)| target(key, *state)).collect();
