@@ -136,8 +136,10 @@ impl<'a> PlacementEvidence<'a> {
         if self.desired.is_some() {
             return false;
         }
-        // A report of an earlier removal says nothing about an order that LEDGER does not show yet.
-        let is_removed = |by: WithdrawalEvidence| by.is_removed && by.stored_at >= plans.ordered_at;
+        // A report of an earlier removal says nothing about an order that LEDGER does not show yet. PLANS kept ordering the instance
+        // until it withdrew it, and a planner may have sent that order again after a person had retired the node for a while.
+        let ended_at = plans.ordered_at.max(plans.withdrawn_at);
+        let is_removed = |by: WithdrawalEvidence| by.is_removed && by.stored_at >= ended_at;
         if self.is_retired || self.withdrawal.is_some_and(is_removed) {
             return true;
         }
