@@ -30,8 +30,9 @@ use crate::session::Session;
 use self::gather::{governed, rollouts, ungoverned};
 
 pub use self::approvals::{ApprovalEvent, ApprovalEventKind};
+pub use muster_client::operations::{PendingApproval, PendingOperation};
 pub use muster_client::rollout::{
-    ApprovalRequest, BlockingRule, Decided, DeviceGroup, HeldChanges, Predicate, Previewed,
+    ApprovalRequest, BlockingRule, Decided, DeviceGroup, HeldChanges, Predicate, Previewed, RolloutDeadline,
     RolloutOperations, RolloutSnapshot, RolloutWhy, RolloutsFrame, RolloutsThen, StepTaken, Verification,
     VerifiedDecision, VerifiedRollout, VerifyResult, WaveBar, held_changes, rollouts_at, targets,
 };

@@ -313,7 +313,7 @@ impl Evidence {
         self.fleet.heard(key)
     }
 
-    /// The number of a device, for [`Self::lines`].
+    /// The number of a device, for [`Self::targets`].
     pub(crate) fn number(&self, key: &DeviceKey) -> Option<DeviceNumber> {
         self.fleet.device_number(key)
     }
@@ -323,12 +323,17 @@ impl Evidence {
         self.number(&key).and_then(|number| self.fleet.shared_key(number)).unwrap_or(key)
     }
 
-    /// A deployment on many devices, by their numbers.
-    pub(crate) fn lines<'a>(
+    /// A deployment on many devices for a rollout, by their numbers.
+    pub(crate) fn targets<'a>(
         &'a self,
         id: &DeploymentId,
-    ) -> impl Fn(DeviceNumber) -> Option<Line<'a>> + use<'a> {
-        self.fleet.rollout_lines(id)
+    ) -> impl Fn(Option<DeviceNumber>) -> Line<'a> + use<'a> {
+        self.fleet.rollout_targets(id)
+    }
+
+    /// A deployment on a device for a rollout.
+    pub(crate) fn target(&self, id: &DeploymentId, key: &DeviceKey) -> Line<'_> {
+        self.fleet.rollout_target(id, key)
     }
 
     /// The generation of a device's last report of a deployment, if it says that the device has removed the deployment.

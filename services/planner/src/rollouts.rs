@@ -297,8 +297,8 @@ impl TrackedRollouts {
 impl TrackedRollout {
     fn observe(&mut self, at: usize, evidence: &Evidence) -> bool {
         let Some(key) = self.live.key(at) else { return false };
-        let line = evidence.line(self.live.deployment(), key);
-        self.live.observe(at, line.as_ref())
+        let line = evidence.target(self.live.deployment(), key);
+        self.live.observe(at, Some(&line))
     }
 
     fn observe_all(&mut self, evidence: &Evidence) {

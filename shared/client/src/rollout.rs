@@ -28,7 +28,7 @@ pub use approvals::{
     ApprovalRequest, ApprovalState, RequestKey, approvals_of, read_approvals, under_way, waiting_wave,
 };
 pub use decide::{Decided, DecisionRequest, approve, decide, pause_all, reject};
-pub use explain::{BlockingRule, DeviceGroup, Predicate, RolloutWhy, explain};
+pub use explain::{BlockingRule, DeviceGroup, Predicate, RolloutDeadline, RolloutWhy, explain};
 pub use gather::{
     Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, rollouts_of, targets, targets_by,
     version,

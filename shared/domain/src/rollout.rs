@@ -9,6 +9,7 @@ mod clock;
 mod gate;
 mod judgement;
 mod line;
+mod lines;
 mod live;
 mod outlook;
 mod policy;
@@ -26,10 +27,11 @@ pub use self::gate::{Gate, Tally};
 pub use self::judgement::state;
 pub use self::line::Line;
 pub(crate) use self::line::missed;
+pub use self::lines::Lines;
 pub use self::live::{Content, LiveRollout, LiveTarget, TargetDevice};
 pub use self::outlook::{BudgetClash, DarkDevice, End, Outlook, outlook};
 pub use self::policy::group;
-pub use self::progress::{Known, Lines, RolloutProgress, progress};
+pub use self::progress::{Known, RolloutProgress, progress};
 pub use self::recompute::{
     NotRecomputable, PastLines, Recomputed, past_progress, recomputable, recompute, rests_on_evidence,
 };

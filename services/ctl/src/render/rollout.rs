@@ -1,5 +1,6 @@
 //! Renders rollouts: held changes, waves and their gates, releases, and decisions.
 
+mod approvals;
 mod bars;
 mod operations;
 mod verify;
@@ -22,9 +23,12 @@ use super::cut::short;
 use super::format::{age, names, plural};
 use super::frame::Frame;
 use super::table::{Cell, Table};
-use crate::rollout::{Decided, HeldChanges, History, Previewed, RolloutWhy, RolloutsThen, StepTaken};
+use crate::rollout::{
+    Decided, HeldChanges, History, Previewed, RolloutDeadline, RolloutWhy, RolloutsThen, StepTaken,
+};
 
-pub use self::bars::{approval, approvals, bars, changed};
+pub use self::approvals::{approval, approvals};
+pub use self::bars::{bars, changed};
 pub use self::operations::operations;
 pub use self::verify::verification;
 
@@ -109,10 +113,16 @@ pub fn then(found: &RolloutsThen, frame: Frame) -> String {
 /// Why each rollout stands where it does, one a line.
 pub fn why(all: &[RolloutWhy]) -> String {
     let one = |why: &RolloutWhy| {
-        let RolloutWhy { deployment, digest, rollout, revision, ledger_seq, why, .. } = why;
+        let RolloutWhy {
+            deployment, digest, rollout, revision, ledger_seq, why, deadline, unbounded, ..
+        } = why;
+        let until =
+            deadline.map(|RolloutDeadline { at, then }| format!("; deadline {at}, then {}", then.as_str()));
+        let bound =
+            until.unwrap_or_else(|| if *unbounded { "; unbounded".to_owned() } else { String::new() });
         let (file, commit) = (super::format::clean(rollout), super::format::clean(revision));
         format!(
-            "{deployment} {} by {file} in commit {commit}, as of ledger {ledger_seq}: {why}\n",
+            "{deployment} {} by {file} in commit {commit}, as of ledger {ledger_seq}: {why}{bound}\n",
             short(digest)
         )
     };
@@ -139,6 +149,9 @@ fn one(rollout: &RolloutProgress, frame: Frame) -> String {
         table.row(row);
     }
     let mut text = format!("{}\n{}\n{}\n", head(rollout), table.within(frame.width), rollout.why());
+    if let Some(bound) = rollout.bound() {
+        let _ = writeln!(text, "{bound}");
+    }
     let earlier = earlier(rollout);
     if !earlier.is_empty() {
         let _ = writeln!(text, "devices with other contents: {}", earlier.join(", "));

@@ -169,7 +169,7 @@ impl StoredDeployment {
         now: Instant,
     ) -> Option<(DeploymentId, TrackedDeployment)> {
         let Self { deployment, revision, listing_ms, copied_at, age_ms, is_outdated, rollouts } = self;
-        let line = evidence.lines(&deployment);
+        let line = evidence.targets(&deployment);
         let of_rollout = |StoredRollout { file, digest, policy, targets }: StoredRollout| {
             let targets = targets.into_iter().map(|target| target.target(devices));
             let (targets, numbers): (Vec<_>, Vec<_>) =
@@ -178,7 +178,7 @@ impl StoredDeployment {
             let live = LiveRollout::new(id, file, revision.clone(), policy, targets);
             let mut rollout = TrackedRollout { has_decisions: false, ..TrackedRollout::new(live) };
             for (at, number) in numbers.into_iter().enumerate() {
-                rollout.live.observe(at, number.and_then(&line).as_ref());
+                rollout.live.observe(at, Some(&line(number)));
             }
             Some(rollout)
         };

@@ -2,7 +2,7 @@
 //! Pure.
 
 use muster_contract::canonical::Digest;
-use muster_contract::rollout::{Approvers, RolloutPhase, WaitsFor, Wave};
+use muster_contract::rollout::{Approvers, RolloutPhase, RolloutVerb, WaitsFor, Wave};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 use serde::Serialize;
@@ -28,12 +28,27 @@ pub struct RolloutWhy {
     pub ledger_seq: u64,
     /// The reason, in one sentence.
     pub why: String,
+    /// The deadline that ends the wait; absent if it is unbounded, or there is none because the rollout has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<RolloutDeadline>,
+    /// Whether only devices, persons or commits end the wait.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unbounded: bool,
     /// The predicate that blocks it; absent if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Predicate>,
     /// The released devices of the wave that are not confirmed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceGroup>,
+}
+
+/// The end of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RolloutDeadline {
+    /// Time of it.
+    pub at: Timestamp,
+    /// The decision at it.
+    pub then: RolloutVerb,
 }
 
 /// A predicate that is not met.
@@ -120,14 +135,7 @@ pub struct DeviceGroup {
 
 /// Explains a rollout.
 pub fn explain(rollout: &RolloutProgress) -> RolloutWhy {
-    let wave_at = match &rollout.state.step {
-        Step::Release { wave, .. }
-        | Step::Check { wave }
-        | Step::Ready { wave }
-        | Step::Wait { wave, .. }
-        | Step::Fail { wave, .. } => Some(*wave),
-        Step::Held { .. } | Step::RollBack { .. } | Step::Done => None,
-    };
+    let wave_at = rollout.state.step.wave();
     let wave = wave_at.and_then(|at| rollout.state.waves.get(at));
     let policy = wave_at.and_then(|at| rollout.policy.waves.get(at));
     let RolloutProgress { deployment, digest, file, revision, ledger_seq, .. } = rollout;
@@ -139,6 +147,8 @@ pub fn explain(rollout: &RolloutProgress) -> RolloutWhy {
         phase: rollout.phase(),
         ledger_seq: *ledger_seq,
         why: rollout.why(),
+        deadline: rollout.deadline().map(|(at, then)| RolloutDeadline { at, then }),
+        unbounded: rollout.is_unbounded(),
         blocked: predicate(rollout, wave, policy),
         devices: wave.map_or_else(Vec::new, |wave| groups(rollout, wave)),
     }

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use muster_contract::canonical::Digest;
-use muster_contract::query::{GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus};
+use muster_contract::query::{
+    DevicesAnswer, GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus, Query,
+};
 use muster_contract::rollout::{
     HeldChange, OpenRollout, Rollout, RolloutPhase, RolloutRecord, TargetsAnswer, TargetsQuery,
 };
 use muster_contract::status::StatusQuery;
-use muster_contract::{DeploymentId, Timestamp};
+use muster_contract::view::Freshness;
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::{Lines, RolloutProgress, progress};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -134,7 +137,7 @@ pub async fn approvable(
     if !targets.rollouts.values().any(needs_approval) {
         return Ok(Vec::new());
     }
-    let lines = lines(hub, id).await?;
+    let lines = lines(hub, id, &targets).await?;
     Ok(progress(id, targets, &lines, now))
 }
 
@@ -144,7 +147,7 @@ pub async fn approvable(
 /// As [`rollouts_at`].
 pub async fn gathered(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Gathered, AskError> {
     let targets = targets(hub, id).await?;
-    let lines = lines(hub, id).await?;
+    let lines = lines(hub, id, &targets).await?;
     let (revision, files) = (targets.revision.clone(), targets.rollouts.clone());
     Ok(Gathered { rollouts: progress(id, targets, &lines, now), revision, files, lines })
 }
@@ -204,8 +207,29 @@ pub(super) async fn recorded_decisions(
     Ok((!targets.is_empty() || !decisions.is_empty()).then_some(decisions))
 }
 
+/// The line of each device of a deployment, and how targets without a line are heard.
+async fn lines(hub: &Hub, id: &DeploymentId, targets: &TargetsAnswer) -> Result<Lines, AskError> {
+    let mut lines = reported_lines(hub, id).await?;
+    let keys = targets.targets.iter().map(|target| &target.key);
+    let without: Vec<_> = keys.filter(|key| !lines.of_devices.contains_key(key)).collect();
+    if without.is_empty() {
+        return Ok(lines);
+    }
+    let hub = hub.fresh();
+    let answer: DevicesAnswer = understood(&hub.pages("devices", "devices", Query::default()).await?)?;
+    if hub.lag().is_some() {
+        return Err(AskError::Lagging);
+    }
+    let heard = answer.devices.into_iter().map(|line| (line.key, (line.freshness, line.last_heard_at)));
+    let heard: BTreeMap<_, _> = heard.collect();
+    // LEDGER does not know a device that it does not list, so the device was never heard.
+    let hearing = |key: &DeviceKey| heard.get(key).copied().unwrap_or((Freshness::Never, None));
+    lines.hearings = without.into_iter().map(|key| (key.clone(), hearing(key))).collect();
+    Ok(lines)
+}
+
 /// The line of each device of a deployment; none before LEDGER knows of the deployment.
-async fn lines(hub: &Hub, id: &DeploymentId) -> Result<Lines, AskError> {
+async fn reported_lines(hub: &Hub, id: &DeploymentId) -> Result<Lines, AskError> {
     let (output, limit) = (Output::Brief, Some(PAGE_MAX));
     let mut query = StatusQuery { id: Some(id.clone()), output, limit, ..StatusQuery::default() };
     let (hub, mut lines) = (hub.fresh(), Lines::default());

@@ -42,13 +42,25 @@ impl Fleet {
         self.devices.get(device as usize).map(|device| self.key_of(device))
     }
 
-    /// The same lines as [`Self::rollout_line`] for many devices of one deployment: no name is looked up again.
-    pub fn rollout_lines<'a>(
+    /// The deployment on the device for a rollout: a device without a line of it is heard, or not, all the same.
+    pub fn rollout_target(&self, id: &DeploymentId, key: &DeviceKey) -> Line<'_> {
+        self.rollout_targets(id)(self.device_number(key))
+    }
+
+    /// The same as [`Self::rollout_target`] for many devices of one deployment: no name is looked up again. `None` is a device that LEDGER
+    /// does not know, so it was never heard.
+    pub fn rollout_targets<'a>(
         &'a self,
         id: &DeploymentId,
-    ) -> impl Fn(DeviceNumber) -> Option<Line<'a>> + use<'a> {
-        let number = self.totals.deployment_numbers.get(id).copied();
-        move |DeviceNumber(device)| self.line_of(number?, self.devices.get(device as usize)?)
+    ) -> impl Fn(Option<DeviceNumber>) -> Line<'a> + use<'a> {
+        let deployment = self.totals.deployment_numbers.get(id).copied();
+        move |number| {
+            let device = number.and_then(|DeviceNumber(device)| self.devices.get(device as usize));
+            let Some(device) = device else { return Line::of_hearing(Freshness::Never, None) };
+            let line = deployment.and_then(|deployment| self.line_of(deployment, device));
+            let heard = || Line::of_hearing(device.state.context().freshness, self.last_heard_at(device));
+            line.unwrap_or_else(heard)
+        }
     }
 
     fn line_of<'a>(&'a self, deployment: u32, device: &'a Device) -> Option<Line<'a>> {

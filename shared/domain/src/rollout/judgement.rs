@@ -60,7 +60,7 @@ impl Judgement<'_> {
         let Self { rollout, id, record, waves, must_wait, now, .. } = *self;
         let mut states: Vec<_> = tallies.iter().enumerate().map(|(at, tally)| self.wave(at, tally)).collect();
         let phase = record.map(RolloutRecord::phase).unwrap_or_default();
-        let step = decided(phase, targets).unwrap_or_else(|| {
+        let step = decided(phase, tallies.len(), targets).unwrap_or_else(|| {
             Steps { rollout, id, record, phase, waves, states: &states, must_wait, now }.next(targets)
         });
         if states.last().is_some_and(|rest| rest.tally.targets == 0) {
@@ -86,11 +86,22 @@ impl Judgement<'_> {
         } else {
             gate::judge(waves.get(at), tally)
         };
-        let gate = match waves.get(at).filter(|_| !has_passed) {
-            None => evidence,
-            Some(wave) => gate::judge_others(wave, evidence, forced, record, approvals),
+        let gate = match waves.get(at) {
+            // Devices that fall silent or join since, and a stricter policy, shut no gate again.
+            _ if has_passed && !evidence.is_failed() => Gate::Open,
+            Some(wave) if !has_passed => gate::judge_others(wave, evidence, forced, record, approvals),
+            Some(_) | None => evidence,
         };
-        WaveState { name, members: Vec::new(), tally: *tally, in_ledger: 0, gate, forced, approvals }
+        WaveState {
+            name,
+            members: Vec::new(),
+            tally: *tally,
+            in_ledger: 0,
+            gate,
+            has_passed,
+            forced,
+            approvals,
+        }
     }
 }
 
@@ -111,15 +122,17 @@ impl Targets for Listed<'_> {
 }
 
 /// The step that recorded decisions leave; `None` if the evidence decides.
-fn decided(phase: RolloutPhase, targets: &dyn Targets) -> Option<Step> {
+fn decided(phase: RolloutPhase, waves: usize, targets: &dyn Targets) -> Option<Step> {
     match phase {
         RolloutPhase::Running | RolloutPhase::Succeeded | RolloutPhase::Superseded => None,
         RolloutPhase::Paused | RolloutPhase::Stopped => Some(Step::Held { phase }),
         RolloutPhase::Aborted | RolloutPhase::RolledBack => {
+            // The last wave first: the devices that have had the content for the shortest time.
+            let members = (0..waves).rev().flat_map(|wave| targets.members(wave));
             let targets = targets.all();
             let is_kept = |target: &Target<'_>| phase == RolloutPhase::Aborted && target.has_begun;
             let is_left = |at: &usize| targets[*at].is_released && !is_kept(&targets[*at]);
-            let left: Vec<_> = (0..targets.len()).filter(is_left).collect();
+            let left: Vec<_> = members.filter(is_left).collect();
             Some(if left.is_empty() { Step::Held { phase } } else { Step::RollBack { targets: left } })
         }
     }

@@ -33,11 +33,33 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// A device without a line of the deployment, of which it is known how it is heard.
+    pub const fn of_hearing(freshness: Freshness, last_heard_at: Option<Timestamp>) -> Self {
+        Self {
+            standing: Standing::Removed,
+            freshness,
+            known: false,
+            leaving: true,
+            target_generation: None,
+            changed_at: None,
+            last_heard_at,
+            retries: &[],
+            overdue: None,
+        }
+    }
+
     /// Whether the device has reported anything of the content that it got at a generation. `pending` counts too: a device that was
     /// installing may report it again, and no report takes a begin back.
     pub(super) fn has_begun(&self, generation: Option<Generation>) -> bool {
         let is_of_content = self.target_generation == generation && !self.leaving;
         is_of_content && !matches!(self.standing, Standing::Waiting | Standing::Outdated)
+    }
+
+    /// Whether the device is not heard, and has not reported what it has of the content that it shall have now.
+    pub(super) fn is_unreached(&self) -> bool {
+        let is_removing = self.leaving && self.standing != Standing::Removed;
+        let is_older = !self.leaving && matches!(self.standing, Standing::Waiting | Standing::Outdated);
+        self.freshness != Freshness::Fresh && (is_removing || is_older)
     }
 
     /// Whether the device has missed a deadline of the hub, and the rollout's time from the same begin is over as well.

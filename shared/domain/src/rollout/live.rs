@@ -433,6 +433,7 @@ impl LiveRollout {
             unnamed,
             known,
             silent_since,
+            unreached: Vec::new(),
             state,
         }
     }

@@ -8,8 +8,9 @@ use muster_contract::{DeviceKey, Timestamp};
 use serde::Serialize;
 
 use super::gate::Gate;
+use super::lines::Lines;
 use super::policy::{Room, group, is_unavailable};
-use super::progress::{Lines, RolloutProgress, rows, silent_since};
+use super::progress::{RolloutProgress, rows, silent_since};
 use super::state::{Blocked, Step, WaveState, waits_for_person};
 use super::target::{Evidence, Target};
 use super::windows::{Opening, opening};
@@ -91,7 +92,6 @@ fn dark(rollout: &RolloutProgress, lines: &Lines) -> Vec<DarkDevice> {
     let of_wave = |wave: &WaveState| -> Vec<DarkDevice> {
         let device = |at: &usize| {
             let key = &rollout.targets.get(*at)?.key;
-            // LEDGER says nothing of a device on which it does not know the deployment.
             let since = silent_since(lines.line(key).as_ref())?;
             let since = Some(since).filter(|since| *since != Timestamp::MIN);
             Some(DarkDevice { key: key.clone(), wave: wave.name.clone(), since })

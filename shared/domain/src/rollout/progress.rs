@@ -7,7 +7,6 @@ use muster_contract::rollout::{
     CheckRequest, Deadlines, GateEvidence, Retries, Rollout, RolloutPhase, RolloutRecord, RolloutTarget,
     TargetsAnswer, WaitsFor,
 };
-use muster_contract::status::TargetStatus;
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp, WaveName};
 use serde::Serialize;
@@ -16,6 +15,7 @@ use super::clock::RolloutClock;
 use super::gate::Tally;
 use super::judgement::state;
 use super::line::Line;
+use super::lines::Lines;
 use super::state::RolloutState;
 use super::target::{Evidence, Target};
 use super::waves::RolloutId;
@@ -58,6 +58,9 @@ pub struct RolloutProgress {
     /// Time since which each target is not heard; the least time if it was never heard.
     #[serde(skip)]
     pub silent_since: Vec<Option<Timestamp>>,
+    /// After a rollback or an abort: targets that are not heard, and may still run what it took back. Facts alone do not keep it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreached: Vec<DeviceKey>,
     /// The waves and the next step.
     pub state: RolloutState,
 }
@@ -84,28 +87,6 @@ pub enum Known {
     Confirmed,
     /// It is heard, and the content has failed.
     Failed,
-}
-
-/// The lines of a deployment's view.
-#[derive(Debug, Clone, Default)]
-pub struct Lines {
-    /// LEDGER up to this sequence gives them.
-    pub ledger_seq: u64,
-    /// The last sequence, if their pages are of several.
-    pub ledger_through: Option<u64>,
-    /// The line of each device.
-    pub of_devices: BTreeMap<DeviceKey, TargetStatus>,
-}
-
-impl Lines {
-    /// Notes the sequence of a page. The first one is the oldest.
-    pub fn read_page(&mut self, ledger_seq: u64, is_first: bool) {
-        if is_first {
-            self.ledger_seq = ledger_seq;
-        } else if ledger_seq != self.ledger_through.unwrap_or(self.ledger_seq) {
-            self.ledger_through = Some(ledger_seq);
-        }
-    }
 }
 
 /// The rollouts of a deployment by file and content, as of `now`. A removal is no rollout: no report confirms that a device
@@ -141,6 +122,7 @@ pub fn progress(
         for wave in &mut state.waves {
             wave.in_ledger = wave.members.iter().filter(|at| known[**at].is_in_ledger()).count() as u64;
         }
+        let unreached = unreached(record, &targets, lines);
         let (deployment, revision, record) = (id.clone(), revision.clone(), record.cloned());
         let Lines { ledger_seq, ledger_through, .. } = *lines;
         Some(RolloutProgress {
@@ -158,10 +140,27 @@ pub fn progress(
             unnamed: 0,
             known,
             silent_since,
+            unreached,
             state,
         })
     };
     groups.into_iter().filter_map(of_group).collect()
+}
+
+/// The targets that a rollback or an abort has not reached.
+fn unreached(record: Option<&RolloutRecord>, targets: &[RolloutTarget], lines: &Lines) -> Vec<DeviceKey> {
+    let phase = record.map(RolloutRecord::phase).unwrap_or_default();
+    let is_back = matches!(phase, RolloutPhase::Aborted | RolloutPhase::RolledBack);
+    let Some(decision) = record.and_then(RolloutRecord::last).filter(|_| is_back) else { return Vec::new() };
+    // Others keep what they had before the decision.
+    let has_earlier = |target: &RolloutTarget| {
+        target.published != target.wanted && target.published_at.is_some_and(|at| at >= decision.at)
+    };
+    let is_unreached = |target: &&RolloutTarget| {
+        let is_silent = || lines.line(&target.key).is_some_and(|line| line.is_unreached());
+        (target.published.is_none() || has_earlier(target)) && is_silent()
+    };
+    targets.iter().filter(is_unreached).map(|target| target.key.clone()).collect()
 }
 
 /// The targets, with the evidence about each.
@@ -258,13 +257,6 @@ impl RolloutProgress {
     }
 }
 
-impl Lines {
-    /// The line of a device.
-    pub(super) fn line(&self, key: &DeviceKey) -> Option<Line<'_>> {
-        self.of_devices.get(key).map(Line::from)
-    }
-}
-
 impl Known {
     /// The knowledge of a target by its line in the view of the deployment.
     fn of(target: &RolloutTarget, line: Option<&Line<'_>>, retries: Option<&Retries>) -> Self {
@@ -338,6 +330,8 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::status::TargetStatus;
+
     use super::super::tests::line_of;
     use super::*;
 

@@ -17,7 +17,8 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use serde::Serialize;
 
 use super::gate::Gate;
-use super::progress::{Lines, RolloutProgress, progress};
+use super::lines::Lines;
+use super::progress::{RolloutProgress, progress};
 use super::state::Step;
 
 /// Longest time between a judgement and its record: the clocks of requester and publisher may differ by this.

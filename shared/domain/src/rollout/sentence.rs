@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use muster_contract::rollout::{Check, RolloutPhase, RolloutRecord, WaitsFor, Wave};
+use muster_contract::rollout::{Check, Deadlines, RolloutPhase, RolloutRecord, RolloutVerb, WaitsFor, Wave};
 use muster_contract::{DeviceKey, Timestamp};
 
 use super::approvals::ApprovalCount;
@@ -96,7 +96,46 @@ impl RolloutProgress {
             format!("; `muster rollout {verb} {}` continues it", self.deployment)
         });
         let words = self.record.as_ref().map_or_else(|| phase.words(), RolloutRecord::words);
-        format!("{words} since {}{by}{why}{way_on}", whole_second(decision.at))
+        let unreached: Vec<_> = self.unreached.iter().collect();
+        let unreached = match unreached.len() {
+            0 => String::new(),
+            count => {
+                let (devices, names) = (devices(count), listed(&unreached));
+                format!("; not heard, and may still run it: {devices} ({names})")
+            }
+        };
+        format!("{words} since {}{by}{why}{unreached}{way_on}", whole_second(decision.at))
+    }
+
+    /// The first deadline of the wave that the next step is about, or of the rollout, and the decision at it. Without one nothing but
+    /// devices, persons and commits ends the wait: it is unbounded.
+    pub fn deadline(&self) -> Option<(Timestamp, RolloutVerb)> {
+        let record = self.record.as_ref()?;
+        let Deadlines { wave: of_wave, rollout, at_end, .. } = self.policy.deadlines;
+        let at = self.state.step.wave().filter(|at| self.state.waves[*at].gate != Gate::Open);
+        let began = at.and_then(|at| record.began(&self.state.waves[at].name));
+        let end = |began: Option<Timestamp>, time: Option<Duration>| began?.checked_add(time?).ok();
+        let ends = [end(began, of_wave), end(record.first_began(), rollout)];
+        let is_running = matches!(self.phase(), RolloutPhase::Running);
+        ends.into_iter().flatten().min().filter(|_| is_running).map(|end| (end, at_end.verb()))
+    }
+
+    /// Whether it is open and has no deadline.
+    pub fn is_unbounded(&self) -> bool {
+        let is_open = match &self.state.step {
+            Step::Held { phase } => *phase == RolloutPhase::Paused,
+            Step::RollBack { .. } => true,
+            step => step.wave().is_some(),
+        };
+        is_open && self.deadline().is_none()
+    }
+
+    /// The deadline in words; `None` if the rollout has ended.
+    pub fn bound(&self) -> Option<String> {
+        let unbounded = || self.is_unbounded().then(|| "unbounded: no deadline ends this".to_owned());
+        let until =
+            |(at, verb): (_, RolloutVerb)| format!("deadline {}, then {}", whole_second(at), verb.as_str());
+        self.deadline().map(until).or_else(unbounded)
     }
 
     /// The checks that a wave waits for, with the last answer if it was inconclusive.

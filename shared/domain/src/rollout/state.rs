@@ -34,6 +34,9 @@ pub struct WaveState {
     pub in_ledger: u64,
     /// The gate behind it.
     pub gate: Gate,
+    /// Whether a later wave has begun. The gate does not shut again: only failures beyond its limits count from then on.
+    #[serde(skip)]
+    pub has_passed: bool,
     /// Whether a person has decided that the gate counts as open.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
@@ -93,6 +96,20 @@ pub enum Step {
     },
     /// Every target has the content, and every gate is open.
     Done,
+}
+
+impl Step {
+    /// The wave that it is about; `None` if a decision holds or ends the rollout, or nothing is left.
+    pub const fn wave(&self) -> Option<usize> {
+        match self {
+            Self::Release { wave, .. }
+            | Self::Check { wave }
+            | Self::Ready { wave }
+            | Self::Wait { wave, .. }
+            | Self::Fail { wave, .. } => Some(*wave),
+            Self::Held { .. } | Self::RollBack { .. } | Self::Done => None,
+        }
+    }
 }
 
 /// The predicate that blocks a waiting rollout.

@@ -42,8 +42,9 @@ pub(super) struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// The next step.
+    /// The next step. A device that joins a wave after it has passed gets the content, and holds up no later wave.
     pub(super) fn next(&self, targets: &dyn Targets) -> Step {
+        let mut of_passed = None;
         for (at, state) in self.states.iter().enumerate() {
             let is_released = state.tally.released == state.tally.targets;
             if is_released && state.gate == Gate::Open {
@@ -60,9 +61,13 @@ impl Steps<'_> {
             if is_released {
                 return self.gated(at, state);
             }
-            return self.release(at, targets);
+            let step = self.release(at, targets);
+            if !state.has_passed || is_effective(&step, targets) {
+                return step;
+            }
+            of_passed.get_or_insert(step);
         }
-        Step::Done
+        of_passed.unwrap_or(Step::Done)
     }
 
     /// The step at the gate behind a released wave.
@@ -98,9 +103,7 @@ impl Steps<'_> {
         let is_over = |began: Option<Timestamp>, time: Option<Duration>| {
             began.zip(time).is_some_and(|(began, time)| policy::is_over(began, time, self.now))
         };
-        // The gate was open once if a later wave has begun.
-        let has_passed = self.states.iter().skip(at + 1).any(|later| record.began(&later.name).is_some());
-        let is_shut = state.gate != Gate::Open && !has_passed;
+        let is_shut = state.gate != Gate::Open;
         if is_shut && is_over(record.began(&state.name), wave) {
             Some((Failure::WaveDeadline, at_end.verb()))
         } else {
@@ -174,6 +177,13 @@ impl Steps<'_> {
             None => Ok(limit - ends.len()),
         }
     }
+}
+
+/// Whether a step releases to a device that a release reaches.
+fn is_effective(step: &Step, all: &dyn Targets) -> bool {
+    let Step::Release { targets: released, .. } = step else { return false };
+    let targets = all.all();
+    released.iter().any(|at| !targets[*at].is_refused)
 }
 
 /// The number of devices of a wave that may be released now.

@@ -5,6 +5,7 @@
 mod gates;
 mod order;
 mod policies;
+mod silent;
 mod traps;
 
 use std::collections::BTreeSet;
@@ -209,6 +210,34 @@ fn the_next_wave_begins_behind_an_open_gate_only() {
     assert_eq!(step(FAILED), Step::Fail { wave: 0, because: Failure::Gate, verb: RolloutVerb::Pause });
     assert_eq!(step(CONFIRMED), release(1, &[1, 2]));
     assert_eq!(of_waves(waves, &[CONFIRMED; 3]).step, Step::Done);
+}
+
+/// Two waves with all but one target each; the second has begun.
+fn passed(first: &[(bool, Evidence)], second: &[(bool, Evidence)]) -> RolloutState {
+    let names = |at: std::ops::Range<usize>| at.map(|at| format!("s{}/d{at}", at % 3)).collect::<Vec<_>>();
+    let (middle, end) = (first.len(), first.len() + second.len());
+    let waves = json!([
+        { "name": "a", "devices": names(0..middle), "maxInFlight": 1 }, { "name": "b", "devices": names(middle..end) },
+    ]);
+    let begun = [(RolloutVerb::Begin, "a"), (RolloutVerb::Begin, "b")];
+    decided(rollout(waves), &begun, &[first, second].concat())
+}
+
+#[test]
+fn a_passed_gate_does_not_shut_again_for_devices_that_fall_silent() {
+    let state = passed(&[CONFIRMED, DARK], &[CONFIRMED, WAITING]);
+    assert_eq!((state.waves[0].gate, state.step), (Gate::Open, release(1, &[3])));
+    assert_eq!(passed(&[CONFIRMED, DARK], &[CONFIRMED]).step, Step::Done);
+}
+
+#[test]
+fn a_device_that_joins_a_passed_wave_gets_the_content_and_holds_nothing() {
+    assert_eq!(passed(&[CONFIRMED, WAITING], &[WAITING]).step, release(0, &[1]), "the late one comes first");
+    let full = |second: &[_]| passed(&[CONFIRMED, DARK, WAITING], second).step;
+    assert_eq!(full(&[WAITING]), release(1, &[3]), "there is no place in flight for the late one");
+    assert_eq!(full(&[DARK]), Step::Wait { wave: 1, because: Blocked::Gate });
+    let late = Step::Wait { wave: 0, because: Blocked::InFlight };
+    assert_eq!(full(&[CONFIRMED]), late, "it does not end without the late one");
 }
 
 #[test]

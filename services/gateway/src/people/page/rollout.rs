@@ -89,6 +89,7 @@ fn state(progress: &RolloutProgress, at: usize, now: Timestamp) -> Markup {
     html! {
         div.head { a href=(address) { strong { (progress.deployment) } } (phase(progress.phase())) }
         p.more { (progress.why()) }
+        @if let Some(bound) = progress.bound() { p.more { (bound) } }
         @for (index, wave) in progress.state.waves.iter().enumerate() { (self::wave(wave, &format!("r{at}w{index}"))) }
         @if let Some(last) = progress.record.as_ref().and_then(RolloutRecord::last) {
             p.more { "last decision: " (last.verb.as_str()) ", " (ago(last.at, now)) }

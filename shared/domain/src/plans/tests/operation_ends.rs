@@ -132,7 +132,10 @@ fn an_instance_is_gone_by_its_report_or_some_time_after_its_node_is_heard() {
     assert!(gone_at(removed, 1_002), "at once by its report, also if the node has fallen silent since");
     for earlier in [800, 950] {
         let earlier = PlacementEvidence { withdrawal: by(earlier, earlier, true), ..known };
-        assert!(!gone_at(earlier, 1_119), "a removal before PLANS withdrew the order: it may have been sent again");
+        assert!(
+            !gone_at(earlier, 1_119),
+            "a removal before PLANS withdrew the order: it may have been sent again"
+        );
     }
     for never in [
         PlacementEvidence { is_known: false, ..returned },

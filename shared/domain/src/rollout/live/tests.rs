@@ -1,5 +1,6 @@
 //! A live rollout and the list of all its targets lead to the same judgement, after any sequence of facts, answers and times.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_contract::RequestedBy;
@@ -259,7 +260,8 @@ proptest! {
             let state = world.live.judge(&line, world.now).clone();
             prop_assert_eq!(counts(&state), counts(&whole.state), "after {:?}", change);
             let live = world.live.progress(&line, 7);
-            prop_assert_eq!(live.why(), whole.why());
+            // Only a whole list names the devices that a rollback has not reached.
+            prop_assert_eq!(live.why(), RolloutProgress { unreached: Vec::new(), ..whole.clone() }.why());
             for at in 0..state.waves.len() {
                 prop_assert_eq!(live.evidence(at), whole.evidence(at));
                 prop_assert_eq!(live.begin(at), whole.begin(at));
@@ -324,12 +326,14 @@ fn a_device_that_has_begun_keeps_an_aborted_content_if_it_reports_pending() {
         world.apply(&Change::Document { device, is_wanted: true });
     }
     world.apply(&Change::Decide(RolloutVerb::Abort, None));
-    let all = Step::RollBack { targets: (0..DEVICES).collect() };
-    assert_eq!(world.live.judge(&|_| None, world.now).step, all);
+    let taken_back = |world: &mut World| match &world.live.judge(&|_| None, world.now).step {
+        Step::RollBack { targets } => targets.iter().copied().collect::<BTreeSet<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(taken_back(&mut world), (0..DEVICES).collect());
     for standing in [Standing::Installing, Standing::Pending, Standing::Installed] {
         world.apply(&Change::Report { device: 0, standing, known: true });
-        let others = Step::RollBack { targets: (1..DEVICES).collect() };
-        assert_eq!(world.live.judge(&|_| None, world.now).step, others, "{standing:?}");
+        assert_eq!(taken_back(&mut world), (1..DEVICES).collect(), "{standing:?}");
     }
 }
 

@@ -168,7 +168,12 @@ fn a_late_wave_leads_to_the_deadlines_decision_until_it_has_passed() {
         step(json!({ "rollout": "60s", "atEnd": "rollback" }), &[begun], &targets),
         late(0, Failure::RolloutDeadline, RolloutVerb::Rollback)
     );
-    assert_eq!(step(json!({ "wave": "60s" }), &both, &[DARK, CONFIRMED]), waits, "its gate was open once");
+    let second = late(1, Failure::WaveDeadline, RolloutVerb::Stop);
+    assert_eq!(
+        step(json!({ "wave": "60s" }), &both, &[DARK, DARK]),
+        second,
+        "the gate of the first was open once"
+    );
     assert_eq!(step(json!({ "wave": "60s" }), &[begun], &[CONFIRMED, WAITING]), release(1, &[1]));
     assert_eq!(step(json!({ "rollout": "1s" }), &both, &[CONFIRMED, CONFIRMED]), Step::Done);
 }

@@ -37,16 +37,20 @@ fn trap_of_flightctl_an_edit_of_the_policy_begins_no_wave_again() {
     let begun = [(RolloutVerb::Begin, "a"), (RolloutVerb::Begin, "b")];
     let edited = json!([
         { "name": "a", "devices": ["s0/d0"], "approval": "before", "soak": "24h" },
-        { "name": "b", "devices": ["s1/d1", "s2/d2"], "approval": "before", "maxInFlight": 1 },
+        { "name": "b", "devices": ["s1/d1", "s2/d2"], "approval": "before", "soak": "24h", "maxInFlight": 1 },
+        { "name": "c", "devices": ["s0/d3"] },
     ]);
     let step = |targets: &[_]| decided(rollout(edited.clone()), &begun, targets).step;
     assert_eq!(
         step(&[CONFIRMED, CONFIRMED, WAITING, WAITING]),
-        Step::Wait { wave: 0, because: Blocked::Gate },
-        "the longer soak time holds from now on"
+        release(1, &[2]),
+        "no approval is asked for again, and no gate that was open shuts"
     );
-    let now = (true, Evidence::Confirmed(Timestamp::MIN));
-    assert_eq!(step(&[now, CONFIRMED, WAITING, WAITING]), release(1, &[2]), "no approval is asked for again");
+    assert_eq!(
+        step(&[CONFIRMED, CONFIRMED, CONFIRMED, WAITING]),
+        Step::Wait { wave: 1, because: Blocked::Gate },
+        "the longer soak time holds for the wave that is under way"
+    );
 }
 
 /// Argo Rollouts: a component that turns ready now and then counts as progress, so no deadline ends the rollout.
@@ -66,9 +70,22 @@ fn trap_of_argo_a_device_that_flaps_moves_no_deadline() {
 /// hawkBit: success of an older image counts for the rollout. AWS IoT Jobs and hawkBit count reports without their age.
 #[test]
 fn trap_of_hawkbit_an_older_success_and_a_stale_one_open_no_gate() {
-    let waves = json!([{ "name": "a", "devices": ["s0/d0"] }]);
-    // A line about an older generation and a silent device both are no evidence: `progress` says so for each.
-    assert_eq!(of_waves(waves, &[DARK, WAITING]).step, Step::Wait { wave: 0, because: Blocked::Gate });
+    let digest = id("v2").digest;
+    let target = json!({ "site": "s0", "device": "d0", "rollout": "f", "wanted": digest, "published": digest,
+        "targetGeneration": 7, "labels": {} });
+    let policy = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": [{ "name": "a", "percent": "100%" }] });
+    let step = |fields: Value| {
+        let answer = json!({ "revision": "c1", "rollouts": { "f": policy }, "targets": [target] });
+        let line = line_of(&"s0/d0".parse().unwrap(), &fields);
+        let lines = Lines { of_devices: [(line.key.clone(), line)].into(), ..Lines::default() };
+        let answer = serde_json::from_value(answer).unwrap();
+        progress(&"web".parse().unwrap(), answer, &lines, NOW).remove(0).state.step
+    };
+    let report = |generation: u64, freshness: &str| json!({ "standing": "installed", "targetGeneration": generation, "freshness": freshness, "changedAt": NOW });
+    let shut = Step::Wait { wave: 0, because: Blocked::Gate };
+    assert_eq!(step(report(6, "fresh")), shut, "the success of an older content");
+    assert_eq!(step(report(7, "stale")), shut, "a success that nobody confirms now");
+    assert_eq!(step(report(7, "fresh")), Step::Done);
 }
 
 /// KubeFleet and Flagger: an approval outlives the plan that it was given for, or a hook waits for hours without a limit.
