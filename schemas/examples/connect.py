@@ -3,7 +3,7 @@
 A hub with accounts sends answers to the inbox of the user's own key alone; the key is in the credentials file. Each refusal
 of the server is printed with its subject. Copy this file beside the example that you copy.
 """
-import argparse, base64, json, os, re, ssl, sys
+import argparse, asyncio, base64, json, os, re, ssl, sys
 
 import nats
 
@@ -50,6 +50,25 @@ async def connect(args, inbox=None, refused=None, **more):
         print(f"{url}: {error}", file=sys.stderr, flush=True)
 
     return await nats.connect(url, error_cb=refused or report, max_reconnect_attempts=-1, **more)
+
+
+async def ask(hub, subject, question):
+    """The answer of a service of the hub; the subject without `muster.`."""
+    answer = json.loads((await hub.request(f"muster.{subject}", json.dumps(question).encode(), timeout=5)).data)
+    if "error" in answer:
+        raise RuntimeError(f"{subject}: {answer['error']['message']}")
+    return answer
+
+
+async def repeat(step, connecting, *args, seconds=2):
+    """Takes a step again and again on one connection. A service that does not answer now does so later."""
+    hub = await connecting
+    while True:
+        try:
+            await step(hub, *args)
+        except Exception as error:
+            print(f"{error!r}", file=sys.stderr, flush=True)
+        await asyncio.sleep(seconds)
 
 
 async def newest(hub, stream, subject):

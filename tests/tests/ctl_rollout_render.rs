@@ -7,13 +7,14 @@ use std::path::PathBuf;
 
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
+use muster_contract::plans::{OperationState, OperationType};
 use muster_contract::rollout::{GateEvidence, RolloutDecisions, RolloutPhase, RolloutVerb};
 use muster_ctl::config::RolloutWord;
 use muster_ctl::render::frame::Frame;
 use muster_ctl::render::rollout;
 use muster_ctl::rollout::{
-    ApprovalEvent, ApprovalEventKind, ApprovalRequest, RolloutSnapshot, RolloutWhy, RolloutsFrame,
-    Verification, VerifiedDecision, VerifiedRollout, VerifyResult, WaveBar,
+    ApprovalEvent, ApprovalEventKind, ApprovalRequest, PendingApproval, PendingOperation, RolloutSnapshot,
+    RolloutWhy, RolloutsFrame, Verification, VerifiedDecision, VerifiedRollout, VerifyResult, WaveBar,
 };
 use muster_domain::rollout::{ApprovalCount, Gate};
 use muster_tests::golden;
@@ -89,24 +90,52 @@ fn an_explanation_is_one_line_and_an_approval_comes_with_its_command() {
         phase: RolloutPhase::Running,
         ledger_seq: 4711,
         why: "the gate behind wave quarter needs 10 of 12 confirmed and has 5, at most 11".to_owned(),
+        deadline: None,
+        unbounded: false,
         blocked: None,
         devices: Vec::new(),
     };
     let mut text = rollout::why(&[why]);
-    let request = ApprovalRequest {
+    let wave = PendingApproval::Wave(ApprovalRequest {
         deployment: "web".parse().unwrap(),
         digest: Digest::of_bytes(b"v2"),
         rollout: FILE.to_owned(),
         wave: "quarter".to_owned(),
         devices: 12,
         approvals: ApprovalCount { given: 1, needed: 2, void: 0 },
-    };
-    for event in [ApprovalEventKind::Waiting, ApprovalEventKind::Approved, ApprovalEventKind::Ended] {
-        text += &rollout::approval(&ApprovalEvent { event, request: request.clone(), at: now() });
+    });
+    let mut moved = operation();
+    (moved.operation_type, moved.from_node) =
+        (OperationType::Relocate, Some("plant7/press-1".parse().unwrap()));
+    let [operation, moved] = [operation(), moved].map(PendingApproval::Operation);
+    for (request, state) in [(&wave, None), (&operation, Some(OperationState::Rejected))] {
+        for event in [ApprovalEventKind::Waiting, ApprovalEventKind::Approved, ApprovalEventKind::Ended] {
+            let state = state.filter(|_| event == ApprovalEventKind::Ended);
+            text += &rollout::approval(&ApprovalEvent { event, request: request.clone(), state, at: now() });
+        }
     }
-    text += &rollout::approvals([request].iter(), now().into());
-    text += &rollout::approvals([].iter(), now().into());
+    text += "--\n";
+    text += &rollout::approvals(&[wave, moved], None);
+    text += &rollout::approvals(&[], None);
+    text += &rollout::approvals(&[], Some("operations of plans are not followed"));
     golden("rollout-why-and-approvals", &text);
+}
+
+fn operation() -> PendingOperation {
+    let id = "create-0d6e4f2a-91c3-8b57-a6d4-3f2c1b0a9e8d";
+    PendingOperation {
+        plan: "web".parse().unwrap(),
+        instance: "web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d".parse().unwrap(),
+        display_name: "Web-DW5PKpHDi1em1D8sGwqejQ".to_owned(),
+        operation: id.parse().unwrap(),
+        operation_type: OperationType::Create,
+        node: Some("plant7/press-4".parse().unwrap()),
+        from_node: None,
+        since: Some(now()),
+        expires_at: Some("2026-11-26T05:00:00Z".parse().unwrap()),
+        message: "Operation is pending approval".to_owned(),
+        command: format!("muster operation approve {id}"),
+    }
 }
 
 fn frame(waves: &[WaveBar]) -> RolloutsFrame {

@@ -4,11 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 use muster_contract::rollout::RolloutVerb;
-use muster_tests::rollouts::{ROLLOUT_FILE, governed, json, muster, release, says, start_planner, tamper};
+use muster_tests::plans::{change, pending};
+use muster_tests::rollouts::{
+    PLANNER, ROLLOUT_FILE, governed, json, muster, release, says, start_planner, tamper,
+};
 use muster_tests::story::sleeper;
 use muster_tests::system::{PUBLISHER, ROLLUP, System, agent_name};
 use muster_tests::watching::Watch;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const ROLLOUT: &str = "\
 apiVersion: muster/v1
@@ -177,6 +180,89 @@ waves: [{name: ours, site: plant7, approval: before}]
     let (code, said) = muster(&system, &["rollout", "reject", "web", "--wave", "theirs"]).await;
     assert!(code != 0 && said.contains("no wave 'theirs' of 'web' waits for approval"), "{said}");
     assert_eq!(json.interrupt().await, 0);
+}
+
+/// A plan with a node, whose CREATE waits for approval.
+async fn planned(system: &System) {
+    change(system, "inventory-apply", json!({ "item": { "cluster": { "name": "north" } } })).await;
+    let key = json!({ "site": "plant7", "device": "press-1" });
+    let node = json!({ "site": "plant7", "device": "press-1", "updateDomain": "a",
+        "totalResources": { "cores": 4, "memory": 8 } });
+    change(system, "inventory-apply", json!({ "item": { "node": node } })).await;
+    for state in ["allocating", "allocated"] {
+        let request = json!({ "item": { "node": key }, "nodeState": state, "cluster": "north" });
+        change(system, "inventory-state", request).await;
+    }
+    let plan = json!({ "name": "line", "namespace": "demo", "serviceName": "line", "profile": "process",
+        "applications": [{ "payloadName": "main", "resources": { "cores": 2, "memory": 1 } }] });
+    change(system, "plan-apply", plan).await;
+    let coordinates = json!({ "main": { "command": "sleep", "args": ["86400"] } });
+    let deployment = json!({ "plan": "line", "id": "r1", "instances": 1, "coordinates": coordinates });
+    change(system, "plan-deploy", deployment).await;
+}
+
+#[tokio::test]
+async fn a_watch_tells_operations_beside_waves_through_a_break_of_the_planner() {
+    let waves = "\
+apiVersion: muster/v1
+kind: Rollout
+waves: [{name: ours, site: plant7, approval: before}]
+";
+    let (mut system, _) = governed(waves).await;
+    let (code, said) = Watch::start(&system, &["approvals", "--within", "3s"]).end().await;
+    let no_planner =
+        "operations of plans are not followed until a planner answers (a hub without one has no plans)";
+    assert!(code == 0 && said.contains(no_planner) && said.contains("no wave waits"), "{code}: {said}");
+    assert_eq!(said.matches("not followed").count(), 1, "{said}");
+
+    start_planner(&mut system);
+    planned(&system).await;
+    let waiting = pending(&system, &["CREATE"]).await.remove(0);
+    let command = format!("muster operation approve {}", waiting["operation"]["id"].as_str().unwrap());
+    let mut watch = Watch::start(&system, &["approvals"]);
+    let mut events = Watch::start(&system, &["approvals", "--format", "json"]);
+    let line = watch.line_with("operation CREATE").await;
+    for words in [
+        "waiting ",
+        "plan line on plant7/press-1",
+        ", since 20",
+        ", expires 20",
+        "node plant7/press-1: ",
+        &command,
+    ] {
+        assert!(line.contains(words), "{words}: {line}");
+    }
+    let event: Value = serde_json::from_str(&events.line_with("waiting").await).unwrap();
+    assert_eq!(
+        (&event["kind"], &event["plan"], &event["type"]),
+        (&"operation".into(), &"line".into(), &"CREATE".into())
+    );
+    assert_eq!(
+        (&event["node"]["device"], event["command"].as_str()),
+        (&"press-1".into(), Some(command.as_str())),
+        "{event}"
+    );
+
+    system.kill(PLANNER).await;
+    watch.says(no_planner).await;
+    release(&system, &sleeper("web", 2)).await;
+    let line = watch.line_with(" of ").await;
+    assert!(line.contains("wave ours of web"), "waves are told meanwhile, and nothing is repeated: {line}");
+    let event: Value = serde_json::from_str(&events.line_with("waiting").await).unwrap();
+    assert_eq!((&event["kind"], &event["wave"]), (&"wave".into(), &"ours".into()), "{event}");
+    system.start_again(PLANNER);
+    watch.says("all operations of plans are followed").await;
+
+    let approve: Vec<_> = command.split(' ').skip(1).collect();
+    let (code, said) = muster(&system, &approve).await;
+    assert_eq!(code, 0, "{said}");
+    let line = watch.line_with("operation CREATE").await;
+    assert!(line.starts_with("approved operation CREATE of "), "a break repeats no operation: {line}");
+    let event: Value = serde_json::from_str(&events.line_with("\"operation\"").await).unwrap();
+    assert_eq!((&event["event"], &event["plan"]), (&"approved".into(), &"line".into()), "{event}");
+    assert_eq!((watch.interrupt().await, events.interrupt().await), (0, 0));
+    let (code, said) = Watch::start(&system, &["approvals", "--within", "3s"]).end().await;
+    assert!(code == 0 && said.contains("no operation of a plan waits"), "{code}: {said}");
 }
 
 #[tokio::test]

@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 
 use muster_contract::Timestamp;
 use muster_contract::view::Verdict;
-use muster_tests::rollouts::{json, tamper};
+use muster_tests::rollouts::{PLANNER, json as json_of, start_planner, tamper};
 use muster_tests::story::{self, sleeper};
 use muster_tests::system::{PUBLISHER, System};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use super::client::{Answer, get, post, post_from};
 use super::events::Events;
+use super::planning::{done, plan};
 use super::served;
 
 const ROLLOUT: &str = "\
@@ -169,7 +170,7 @@ async fn events_of_rollouts_and_approvals_follow_decisions() {
     let first = events.next().await;
     assert_eq!((first.kind.as_str(), &first.data["deployment"]), ("snapshot", &"web".into()));
     decide(addr, "pause", &[], "").await;
-    let is_paused = |data: &serde_json::Value| data["rollouts"][0]["state"] == "paused";
+    let is_paused = |data: &Value| data["rollouts"][0]["state"] == "paused";
     let paused = loop {
         let change = events.next_of("change").await;
         if is_paused(&change.data) {
@@ -191,17 +192,74 @@ async fn events_of_rollouts_and_approvals_follow_decisions() {
             if is_there { Ok(()) } else { Err(format!("{list:?}")) }
         })
         .await;
-    let is_there = |data: &serde_json::Value| data[0]["wave"] == "pair";
+    let is_there = |data: &Value| data[0]["wave"] == "pair";
     while !is_there(&approvals.next_of("change").await.data) {}
     let rejected = decide(addr, "reject", &[], "wave=pair&reason=not+this+week").await;
     assert_eq!((rejected.status, &rejected.json()[0]["verb"]), (200, &"stop".into()), "{rejected:?}");
     assert!(history(&system).await.contains("wave pair is rejected: not this week"));
-    assert_eq!(approvals.next_of("change").await.data, serde_json::json!([]), "nothing waits any more");
+    assert_eq!(approvals.next_of("change").await.data, json!([]), "nothing waits any more");
     system.kill(PUBLISHER).await;
     let stale = approvals.next_of("stale").await;
     assert!(stale.data["cause"].as_str().unwrap().contains("muster-publisher"), "{stale:?}");
     system.start_again(PUBLISHER);
-    assert_eq!(approvals.next_of("change").await.data, serde_json::json!([]), "it is current again");
+    assert_eq!(approvals.next_of("change").await.data, json!([]), "it is current again");
+}
+
+/// A plan with a node, whose CREATE waits for approval.
+async fn planned_operation(addr: SocketAddr) {
+    let key = "plant7/press-1";
+    done(addr, "PUT /clusters/north", Value::Null, 201).await;
+    let node = json!({ "updateDomain": "a", "totalResources": { "cores": 4, "memory": 8 } });
+    done(addr, &format!("PUT /nodes/{key}"), node, 201).await;
+    for state in ["allocating", "allocated"] {
+        let body = json!({ "nodeState": state, "cluster": "north" });
+        done(addr, &format!("POST /nodes/{key}/state"), body, 200).await;
+    }
+    done(addr, "PUT /plans/line", plan(1), 201).await;
+    let deployment = json!({ "id": "first", "instances": 1, "coordinates": { "main": {} } });
+    done(addr, "POST /plans/line/revisions", deployment, 202).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_approvals_have_operations_and_name_a_silent_planner() {
+    let (mut system, addr) = served().await;
+    let path = "/api/v1/watch/approvals";
+    let mut events = Events::open_after(addr, path, None).await;
+    assert_eq!(events.next().await.data, json!([]), "a hub without a planner tells its waves");
+    let partial = events.next_of("partial").await;
+    let cause = partial.data["cause"].as_str().unwrap();
+    assert!(cause.contains("a hub without one has no plans"), "{partial:?}");
+    start_planner(&mut system);
+    events.next_of("whole").await;
+
+    planned_operation(addr).await;
+    let change = events.next_of("change").await;
+    let waiting = &change.data[0];
+    let id = waiting["operation"].as_str().unwrap();
+    assert_eq!((&waiting["kind"], &waiting["plan"]), (&"operation".into(), &"line".into()), "{waiting}");
+    assert_eq!(
+        (&waiting["type"], &waiting["node"]["device"]),
+        (&"CREATE".into(), &"press-1".into()),
+        "{waiting}"
+    );
+    assert_eq!(waiting["command"], format!("muster operation approve {id}"));
+    for field in ["since", "expiresAt", "message", "instance"] {
+        assert!(waiting[field].is_string(), "{field}: {waiting}");
+    }
+    let mut resumed = Events::open_after(addr, path, change.id_text.as_deref()).await;
+    assert_eq!(resumed.next().await.kind, "alive", "the client has the current list");
+
+    system.kill(PLANNER).await;
+    let partial = events.next_of("partial").await;
+    assert!(partial.data["since"].is_string(), "{partial:?}");
+    let mut late = Events::open_after(addr, path, None).await;
+    assert_eq!((late.next().await.data, late.next().await.kind.as_str()), (change.data.clone(), "partial"));
+    system.start_again(PLANNER);
+    assert_eq!(events.next_of("whole").await.id_text, None);
+    let instance = waiting["instance"].as_str().unwrap();
+    let approve = format!("POST /plans/line/instances/{instance}/operations/{id}/approve");
+    done(addr, &approve, Value::Null, 202).await;
+    assert_eq!(events.next_of("change").await.data, json!([]), "nothing waits any more");
 }
 
 /// The answer at an address below `/rollouts`, which is the JSON of a command; the exit code of the command, and the answer.
@@ -212,7 +270,7 @@ async fn assert_same_as_command(
     words: &[&str],
 ) -> (i32, Value) {
     let answer = get(addr, &format!("/api/v1/rollouts/{path}")).await.unwrap();
-    let (code, shown) = json(system, words).await;
+    let (code, shown) = json_of(system, words).await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");
     assert_eq!(answer.json(), shown, "{path}");
     assert_eq!(answer.header("etag"), None, "the past is no version for If-Match");

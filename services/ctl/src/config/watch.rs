@@ -30,7 +30,7 @@ Examples:
                                          the same, and exit code 1 as soon as a device has failed or is late
   muster watch web --until converged --commit $(git rev-parse HEAD) --within 10m
                                          the same after a push: only what holds with that commit counts
-  muster watch approvals                 the waves of rollouts that wait for an approval
+  muster watch approvals                 the waves of rollouts and operations of plans that wait for an approval
   muster watch web --name night-shift    go on where the watch of that name was
   muster watch web --format json         one notice a line
   muster watch --format json             one view a line; a view that is gone is {\"key\":…,\"gone\":true}";
@@ -43,10 +43,11 @@ const WITHIN_MIN: Duration = Duration::from_millis(1);
 /// The other things that `muster watch` follows.
 #[derive(Debug, Subcommand)]
 pub enum WatchAbout {
-    /// Waves of rollouts that wait for an approval, each once, and what becomes of it
+    /// Waves of rollouts and operations of plans that wait for an approval, each once, and what becomes of it
     ///
     /// It begins with everything that waits, so nothing is missed while it does not run. While a service does not answer, it
-    /// tries on.
+    /// tries on; without a planner it follows waves alone, and says so. It follows at most 1,000 operations, the first by plan
+    /// and instance, and says if there are more. In JSON `kind` is wave or operation.
     Approvals {
         /// End after this time, as in 90s or 10m
         #[arg(long, value_name = "DURATION", value_parser = duration)]

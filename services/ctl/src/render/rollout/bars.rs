@@ -1,5 +1,5 @@
 //! Renders the waves of rollouts as bars, in which confirmed, possible, failed and silent devices are told apart also without
-//! colours; and the waves that wait for an approval.
+//! colours.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,9 @@ use muster_domain::rollout::ApprovalCount;
 use crate::config::RolloutWord;
 use crate::render::colour::{BAD, DIM, MOVING, UNSURE, WELL, styled};
 use crate::render::cut::short;
-use crate::render::format::{clean, plural};
+use crate::render::format::clean;
 use crate::render::frame::Frame;
-use crate::rollout::{
-    ApprovalEvent, ApprovalEventKind, ApprovalRequest, RolloutSnapshot, RolloutsFrame, WaveBar,
-};
+use crate::rollout::{RolloutSnapshot, RolloutsFrame, WaveBar};
 
 /// Cells of a bar.
 const CELLS: u64 = 30;
@@ -139,41 +137,6 @@ const fn style(state: RolloutWord) -> Style {
         RolloutWord::Succeeded => WELL,
         RolloutWord::SucceededWithDebt => UNSURE,
     }
-}
-
-/// The waves that wait for an approval, with the command that gives one.
-pub fn approvals<'a>(waiting: impl Iterator<Item = &'a ApprovalRequest>, _: Frame) -> String {
-    let lines: String = waiting.map(|request| format!("{}\n", waits(request))).collect();
-    if lines.is_empty() { "No wave waits for an approval.\n".to_owned() } else { lines }
-}
-
-/// An event of an approval, in one line.
-pub fn approval(event: &ApprovalEvent) -> String {
-    let ApprovalEvent { event, request, .. } = event;
-    match event {
-        ApprovalEventKind::Waiting => format!("{}\n", waits(request)),
-        ApprovalEventKind::Approved => format!("{} {}\n", styled(WELL, "approved"), head(request)),
-        ApprovalEventKind::Ended => {
-            let id = &request.deployment;
-            format!("{} {}: `muster why rollout {id}` says why\n", styled(DIM, "no longer"), head(request))
-        }
-    }
-}
-
-fn waits(request: &ApprovalRequest) -> String {
-    let ApprovalRequest { deployment, wave, devices, approvals: ApprovalCount { given, needed, .. }, .. } =
-        request;
-    format!(
-        "{} {}, {}, has {given} of {needed} approvals; `muster rollout approve {deployment} --wave {wave}`",
-        styled(UNSURE, "waiting "),
-        head(request),
-        plural(*devices, "device"),
-    )
-}
-
-fn head(request: &ApprovalRequest) -> String {
-    let ApprovalRequest { deployment, digest, rollout, wave, .. } = request;
-    format!("wave {wave} of {deployment} {} by {}", short(digest), clean(rollout))
 }
 
 #[cfg(test)]

@@ -224,7 +224,8 @@ fn add_others(paths: &mut Map<String, Value>) {
     let views =
         "Events snapshot, change, stale, alive and end: data is the newest view, id its sequence in LEDGER";
     let rollouts = "The same events: data is what `muster rollout watch --format json` prints";
-    let approvals = "The same events: data is the list of waves that wait for an approval";
+    let approvals = "The same events: data is the list of waves and operations that wait for an approval; partial \
+                     names why operations are missing, and whole ends it";
     for (path, events) in [
         ("/watch/fleet", views),
         ("/watch/deployments/{id}", views),

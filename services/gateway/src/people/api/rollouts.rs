@@ -10,6 +10,7 @@ use axum::http::header::ETAG;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use muster_client::ask::{AskError, Hub};
+use muster_client::operations::PendingApproval;
 use muster_client::rollout::{
     RolloutsThen, explain, gathered, held_changes, operations, previewed, read_approvals, rollouts_at,
     rollouts_then, targets, verify, version,
@@ -71,6 +72,7 @@ pub(super) async fn read(
         }
         RolloutSource::Approvals => {
             let waiting = read_approvals(hub, iter::empty(), now).await?.into_waiting()?;
+            let waiting: Vec<_> = waiting.into_iter().map(PendingApproval::Wave).collect();
             Ok(document(StatusCode::OK, &waiting))
         }
     }

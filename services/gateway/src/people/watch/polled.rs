@@ -3,11 +3,11 @@
 //!
 //! The first event is the snapshot, unless `Last-Event-ID` names the current document; `change` follows when the content is
 //! another one, not with each judgement. `stale` names why no service answers, `end` follows when there is no such rollout,
-//! deployment or device any more.
+//! deployment or device any more. `partial` names why the newest document lacks a part, and `whole` follows when it does not any more.
 
+mod approvals;
 pub(crate) mod notices;
 
-use std::iter;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -16,7 +16,8 @@ use axum::extract::{RawPathParams, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use muster_client::ask::AskError;
-use muster_client::rollout::{ApprovalRequest, RolloutsFrame, gathered, read_approvals};
+use muster_client::operations::PendingApproval;
+use muster_client::rollout::{RolloutsFrame, gathered};
 use muster_contract::canonical::Digest;
 use muster_contract::{LabelError, Timestamp};
 use muster_service::error::chain;
@@ -25,8 +26,9 @@ use serde_json::json;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::sleep;
 
+use self::approvals::ApprovalsReader;
 use super::stream::{Event, EventSource, LAST_EVENT_ID, check_room, respond};
-use super::topics::{Document, Known, NOTIFICATIONS_MAX, PolledTopic, TOPICS_MAX, Topic};
+use super::topics::{Document, Gap, Known, NOTIFICATIONS_MAX, PolledTopic, TOPICS_MAX, Topic};
 use crate::people::People;
 use crate::people::api::params::Values;
 use crate::people::api::ungoverned;
@@ -65,6 +67,7 @@ async fn poll(people: People, topic: Topic, sender: Arc<Sender<Known>>) {
 #[derive(Default)]
 struct Asker {
     rollouts: Option<RolloutsFrame>,
+    approvals: ApprovalsReader,
     last: Option<Document>,
     silent_since: Option<Timestamp>,
 }
@@ -90,12 +93,8 @@ impl Asker {
                 Ok(Some(document))
             }
             Topic::Approvals => {
-                let state = read_approvals(&people.hub, iter::empty(), at).await?;
-                // A list that lacks a deployment would look complete.
-                if !state.unknown.is_empty() {
-                    return Err(AskError::CommitChanged);
-                }
-                Ok(Some(of_approvals(&state.waiting.into_values().collect::<Vec<_>>())))
+                let (waiting, gap) = self.approvals.read(&people.hub, at).await?;
+                Ok(Some(Document { gap, ..of_approvals(&waiting) }))
             }
             Topic::Notifications(watched) => {
                 let Some((seq, content)) = read(watched, people).await? else { return Ok(None) };
@@ -131,7 +130,7 @@ fn document(prefix: &str, content: &impl Serialize, identity: &impl Serialize) -
     let digest = Digest::of_bytes(&identity).to_string();
     let digits = digest.rsplit(':').next().unwrap_or_default();
     let id = format!("{prefix}{}", digits.get(..ID_DIGITS).unwrap_or(digits));
-    Document { id, data: Bytes::from(data) }
+    Document { id, data: Bytes::from(data), gap: None }
 }
 
 /// The rollouts of a deployment. Its id has a digest beside LEDGER's sequence, because decisions are not in LEDGER.
@@ -139,7 +138,7 @@ fn of_rollouts(found: &RolloutsFrame) -> Document {
     document(&format!("{}-", found.ledger_seq), found, &(&found.revision, &found.rollouts))
 }
 
-fn of_approvals(waiting: &[ApprovalRequest]) -> Document {
+fn of_approvals(waiting: &[PendingApproval]) -> Document {
     document("", &waiting, &waiting)
 }
 
@@ -157,7 +156,7 @@ pub(super) async fn rollouts(
     follow(people, Topic::Rollouts(id), &headers).await
 }
 
-/// Follows the waves that wait for an approval.
+/// Follows the waves and operations that wait for an approval.
 pub(super) async fn approvals(
     State(people): State<People>,
     RawQuery(query): RawQuery,
@@ -181,7 +180,7 @@ async fn follow(people: People, topic: Topic, headers: &HeaderMap) -> Result<Res
     let mut known = subscribe(&people, &topic).await?;
     known.mark_changed();
     let has = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-    Ok(respond(people, DocumentSource { known, has, is_stale: false }))
+    Ok(respond(people, DocumentSource { known, has, is_stale: false, gap: None }))
 }
 
 /// Subscribes to a topic, once its task has an answer.
@@ -219,11 +218,30 @@ struct DocumentSource {
     has: Option<String>,
     /// The client knows that its document may be out of date: the next one is sent even if it is the same.
     is_stale: bool,
+    /// The gap that the client knows of.
+    gap: Option<Gap>,
+}
+
+impl DocumentSource {
+    /// The event that tells a gap of the current document, or its end, if the client does not know it.
+    fn gap_event(&mut self, gap: Option<Gap>) -> Option<Event> {
+        if self.gap == gap {
+            return None;
+        }
+        self.gap = gap;
+        // Cannot fail: an object of texts.
+        let data = |gap| serde_json::to_string(gap).unwrap_or_default();
+        Some(match &self.gap {
+            Some(gap) => Event::new("partial", data(gap)),
+            None => Event::new("whole", "{}"),
+        })
+    }
 }
 
 impl EventSource for DocumentSource {
     fn due(&mut self, people: &People, is_first: bool) -> Option<Event> {
-        match self.known.borrow_and_update().clone().judged(people.clock.now()) {
+        let known = self.known.borrow_and_update().clone();
+        match known.judged(people.clock.now()) {
             Known::Current { document, .. } if self.is_stale || self.has.as_ref() != Some(&document.id) => {
                 self.is_stale = false;
                 self.has = Some(document.id.clone());
@@ -234,8 +252,9 @@ impl EventSource for DocumentSource {
                 self.is_stale = true;
                 Some(Event::new("stale", json!({ "since": since, "cause": cause }).to_string()))
             }
+            Known::Current { document, .. } => self.gap_event(document.gap),
             Known::Gone => Some(Event::end()),
-            _ => None,
+            Known::Asking | Known::Unanswered { .. } => None,
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use muster_contract::{DeploymentId, Timestamp};
+use serde::Serialize;
 use tokio::sync::watch::{self, Receiver, Sender};
 
 use crate::people::emco::watched::WatchedStatus;
@@ -49,6 +50,18 @@ pub(super) struct Document {
     pub(super) id: String,
     /// Its JSON.
     pub(super) data: Bytes,
+    /// Why it lacks something; `None` if it is whole.
+    pub(super) gap: Option<Gap>,
+}
+
+/// The lack of a part of a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Gap {
+    /// Time since which the part is not known; absent if it is beyond a bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<Timestamp>,
+    /// The cause, in one sentence.
+    pub(super) cause: String,
 }
 
 /// The newest state of a topic.
@@ -156,8 +169,8 @@ mod tests {
     #[test]
     fn an_old_answer_is_stale_and_none_for_a_new_client() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let known =
-            Known::Current { document: Document { id: String::new(), data: Bytes::new() }, at: at(100) };
+        let document = Document { id: String::new(), data: Bytes::new(), gap: None };
+        let known = Known::Current { document, at: at(100) };
         assert!(matches!(known.clone().judged(at(110)), Known::Current { .. }));
         let old = known.judged(at(111));
         assert!(matches!(old, Known::Unanswered { since, last: None, .. } if since == at(100)));
