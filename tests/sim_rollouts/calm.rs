@@ -6,14 +6,18 @@ use muster_contract::rollout::{RolloutPhase, RolloutTarget, TargetsAnswer, Waits
 use muster_contract::{DeploymentId, DeviceKey};
 use muster_domain::rollout::{Blocked, Known, RolloutProgress, Step, progress};
 
+use super::checks::knows_nothing;
 use super::law::{Lawful, has_ended_badly, must};
-use super::ledger::{folded, lines};
-use super::members::{entry, wanted};
+use super::ledger::lines;
+use super::members::{entry, got_at, wanted};
 use super::order::waits;
+use super::people::{NAMES, requested_by};
 use super::world::{Event, MINUTE, Millis, SECOND, World};
 
 /// Time without a stored document or decision after which a world is at rest: longer than every soak time, silence and pause.
-const REST: Millis = 5 * MINUTE;
+const REST: Millis = 4 * MINUTE;
+/// The same of a script, which has short soak times and no silence.
+const REST_OF_SCRIPT: Millis = MINUTE;
 /// Time within which a world comes to rest.
 const REST_WITHIN: Millis = 4 * 60 * MINUTE;
 /// Time between two reviews.
@@ -32,7 +36,19 @@ pub(crate) enum End {
     RolledBack,
     WaitsForDevice,
     WaitsForRollout,
+    WaitsForCheck,
+    WaitsForPerson,
+    WaitsForWindow,
     NothingBegun,
+}
+
+/// Whether devices had the content before a wave has begun: nothing is rolled out, whatever has become of it. No planner follows such a
+/// rollout, because the publisher holds no change of it.
+pub(crate) fn has_nothing_begun(rollout: &RolloutProgress) -> bool {
+    let has_begun = rollout.record.as_ref().is_some_and(|record| record.first_began().is_some());
+    let has_all = !rollout.known.contains(&Known::NotReleased);
+    let is_decided = matches!(rollout.state.step, Step::Held { .. } | Step::RollBack { .. });
+    !has_begun && has_all && !is_decided
 }
 
 impl World {
@@ -54,7 +70,8 @@ impl World {
     /// Every rollout of the accepted commit, by all that the hub has.
     pub(crate) fn progress(&self) -> Vec<RolloutProgress> {
         let Some(fleet) = &self.law.fleet else { return Vec::new() };
-        let fleet_of_ledger = folded(&self.hub);
+        let mut present = self.present.borrow_mut();
+        present.move_to(&self.hub.ledger, self.hub.ledger.len() as u64);
         let ids: BTreeSet<DeploymentId> =
             fleet.devices.values().flatten().map(|content| content.id().clone()).collect();
         let mut all = Vec::new();
@@ -70,7 +87,7 @@ impl World {
                 waits_for: waits(&self.hub, fleet, &id),
                 next: None,
             };
-            let lines = lines(&fleet_of_ledger, &id);
+            let lines = lines(&present.fleet, &id);
             all.extend(progress(&id, answer, &lines, self.time()));
         }
         all
@@ -90,7 +107,7 @@ impl World {
             wanted,
             published,
             target_generation: entry.map(|entry| entry.target_generation),
-            published_at: None,
+            published_at: published.and_then(|digest| got_at(&self.hub, key, (id, digest))),
             refused: None,
         })
     }
@@ -102,7 +119,7 @@ impl World {
             let all: Vec<_> = self.progress().iter().map(RolloutProgress::why).collect();
             format!("after {} minutes: {all:?}", calm / MINUTE)
         })?;
-        if self.now - self.changed_at < REST {
+        if self.now - self.changed_at < if self.checks.is_scripted { REST_OF_SCRIPT } else { REST } {
             self.after(REVIEW, Event::Review);
             return Ok(false);
         }
@@ -125,11 +142,7 @@ impl World {
             let is_named = members.iter().any(|at| is_reason(rollout.known[*at]));
             is_named.then_some(End::WaitsForDevice)
         };
-        // Devices had the content before a wave has begun: nothing is rolled out, whatever has become of it.
-        let has_begun = rollout.record.as_ref().is_some_and(|record| record.first_began().is_some());
-        let has_all = !rollout.known.contains(&Known::NotReleased);
-        let is_decided = matches!(rollout.state.step, Step::Held { .. } | Step::RollBack { .. });
-        if !has_begun && has_all && !is_decided {
+        if has_nothing_begun(rollout) {
             return Some(End::NothingBegun);
         }
         // A device without a fault is neither of these at rest.
@@ -157,13 +170,42 @@ impl World {
                 let has_end = |other: &WaitsFor| self.waits_at_rest(&other.deployment, &rollout.file);
                 rollout.waits_for.iter().all(has_end).then_some(End::WaitsForRollout)
             }
+            Step::Check { wave } => {
+                let checks = &rollout.policy.waves.get(*wave)?.checks;
+                let mut subjects = checks.iter().filter_map(|check| check.request.as_ref());
+                subjects
+                    .any(|subject| knows_nothing(subject.as_str(), rollout.digest))
+                    .then_some(End::WaitsForCheck)
+            }
+            Step::Release { wave, needs_approval: true, .. }
+            | Step::Wait { wave, because: Blocked::Approval } => {
+                self.lacks_approvers(rollout, *wave).then_some(End::WaitsForPerson)
+            }
+            Step::Wait { because: Blocked::Window(Some(next)), .. } => {
+                (*next > self.time()).then_some(End::WaitsForWindow)
+            }
             Step::Wait { .. }
-            | Step::Check { .. }
             | Step::Ready { .. }
             | Step::Release { .. }
             | Step::Fail { .. }
             | Step::Held { .. } => None,
         }
+    }
+
+    /// Whether fewer persons may approve a wave than it needs, because one of them has requested the run or the open gate.
+    fn lacks_approvers(&self, rollout: &RolloutProgress, wave: usize) -> bool {
+        let (rule, Some(wave)) = (&rollout.policy.approvals, rollout.policy.waves.get(wave)) else {
+            return false;
+        };
+        let may_approve = |person: &usize| {
+            let by = requested_by(*person);
+            let is_own = rollout
+                .record
+                .as_ref()
+                .is_some_and(|record| record.is_own_request(wave.name.as_str(), &by, rule));
+            !is_own && rule.of.as_ref().is_none_or(|of| of.counted(&by).is_some())
+        };
+        (0..NAMES.len()).filter(may_approve).count() < rule.need.get() as usize
     }
 
     /// Whether a rollout of a deployment is at rest without success, so that others may wait for it.
@@ -177,7 +219,7 @@ impl World {
     }
 
     /// Whether a device never had another content that is still good.
-    fn has_no_other(&self, rollout: &RolloutProgress, key: &DeviceKey) -> bool {
+    pub(crate) fn has_no_other(&self, rollout: &RolloutProgress, key: &DeviceKey) -> bool {
         let subject = (rollout.deployment.clone(), rollout.file.clone());
         let is_bad = |digest| {
             let record = self.hub.record(&subject, digest);

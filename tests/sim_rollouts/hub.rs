@@ -31,6 +31,8 @@ pub(crate) struct Hub {
     pub(crate) log: Vec<(u64, DeviceKey, DesiredState)>,
     /// The newest decisions of each subject.
     pub(crate) decisions: BTreeMap<Subject, (u64, RolloutDecisions)>,
+    /// The messages of these, which are read much more often than they are written.
+    messages: BTreeMap<Subject, Message>,
     /// LEDGER's facts; the first has the sequence 1.
     pub(crate) ledger: Vec<(Timestamp, LedgerSubject, Fact)>,
 }
@@ -44,10 +46,6 @@ fn refused(subject: &str) -> PublishError {
 pub(crate) fn message(key: &DeviceKey, (sequence, document): &(u64, DesiredState)) -> Message {
     let published_as = Some(format!("{}.{}.{}", key.site, key.device, document.generation));
     Message { sequence: *sequence, payload: decode::to_bytes(document).into(), published_as }
-}
-
-fn decisions_message((sequence, decisions): &(u64, RolloutDecisions)) -> Message {
-    Message { sequence: *sequence, payload: decode::to_bytes(decisions).into(), published_as: None }
 }
 
 impl Hub {
@@ -87,11 +85,11 @@ impl Hub {
     }
 
     pub(crate) fn all_decisions(&self) -> Vec<Message> {
-        self.decisions.values().map(decisions_message).collect()
+        self.messages.values().cloned().collect()
     }
 
     pub(crate) fn decisions_of(&self, subject: &Subject) -> Option<Message> {
-        self.decisions.get(subject).map(decisions_message)
+        self.messages.get(subject).cloned()
     }
 
     /// The decisions about a rollout.
@@ -126,6 +124,9 @@ impl Hub {
             return Err(refused("muster.rollout"));
         }
         self.sequence += 1;
+        let payload = decode::to_bytes(&store.decisions).into();
+        let message = Message { sequence: self.sequence, payload, published_as: None };
+        self.messages.insert(subject.clone(), message);
         self.decisions.insert(subject, (self.sequence, store.decisions.clone()));
         Ok(self.sequence)
     }

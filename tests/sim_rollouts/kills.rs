@@ -1,5 +1,6 @@
 //! Kills a program at each of its writes in turn: the write is never sent, arrives at once, or arrives after the successor has written.
-//! A fixed script of a commit in waves, without faults, must end every time, as if nothing had happened.
+//! A fixed script of commits in waves, without faults, must end every time, as if nothing had happened. The script of a
+//! [`Plot::Gated`] rollout has checks and approvals as well.
 
 use super::fault_schedule::FaultSchedule;
 use super::law::{Lawful, NO_LOST_DECISION};
@@ -12,8 +13,10 @@ use super::world::{Event, Millis, SECOND, Sabotage, World};
 /// Time after which a killed process starts again.
 const RESTART_AFTER: Millis = 3 * SECOND;
 
-/// Length of the script.
-const LENGTH: Millis = 260 * SECOND;
+/// Time until each commit of a script, and until its end.
+const PARTS: [Millis; 3] = [80 * SECOND, 160 * SECOND, 260 * SECOND];
+/// The same with checks, and with persons who look every now and then.
+const GATED_PARTS: [Millis; 2] = [150 * SECOND, 210 * SECOND];
 
 /// When the write arrives at which a process was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,17 +71,57 @@ impl World {
     }
 }
 
+/// A script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plot {
+    /// A canary and the rest; the third content fails on the canary.
+    Plain,
+    /// A canary with a check and an approval of its evidence, and an approval before the rest; the second content fails its check.
+    Gated,
+}
+
+impl Plot {
+    const fn waves(self) -> &'static str {
+        match self {
+            Self::Plain => {
+                "  - {name: canary, count: 1, soak: 5s}\n  - {name: most, percent: 80%, maxInFlight: 2}\n"
+            }
+            Self::Gated => {
+                "  - {name: canary, count: 1, approval: after, checks: [{request: muster.check.smoke, interval: 2s, count: 2}]}\n  \
+                 - {name: most, percent: 80%, maxInFlight: 2, approval: before}\n"
+            }
+        }
+    }
+
+    /// The commits after the first one, each with its time, and the end.
+    const fn commits(self) -> (&'static [(Millis, &'static str)], Millis) {
+        match self {
+            Self::Plain => (&[(PARTS[0], "v1-good"), (PARTS[1], "v2-bad")], PARTS[2]),
+            Self::Gated => (&[(GATED_PARTS[0], "v1-good")], GATED_PARTS[1]),
+        }
+    }
+}
+
 impl World {
     /// Five devices under a policy, without faults.
-    fn scripted(sabotage: Sabotage) -> Self {
+    fn scripted(plot: Plot, sabotage: Sabotage) -> Self {
         let mut rng = fastrand::Rng::with_seed(7);
-        let repository = Repository::scripted();
-        Self::of(rng.fork(), repository, FaultSchedule::none(LENGTH), (sabotage, true))
+        let repository = Repository::scripted(plot.waves());
+        let (commits, end) = plot.commits();
+        let mut world = Self::of(rng.fork(), repository, FaultSchedule::none(end), (sabotage, true));
+        world.checks.is_scripted = true;
+        if plot == Plot::Gated {
+            world.after(SECOND, Event::People);
+        }
+        for (at, command) in commits {
+            world.after(*at, Event::Script(command));
+        }
+        world.after(end, Event::Calm);
+        world
     }
 
     /// A commit of the script.
-    pub(crate) fn script(&mut self, step: u8) {
-        let command = ["v1-good", "v2-bad"][usize::from(step)];
+    pub(crate) fn script(&mut self, command: &str) {
         self.commit(|repository, _| repository.set_content("app", command));
     }
 
@@ -94,25 +137,27 @@ impl World {
     }
 }
 
-/// The script: five devices, a canary and the rest, one good content and then a bad one, which is rolled back.
-fn script(planned: Option<PlannedKill>, sabotage: Sabotage) -> (World, Lawful) {
-    let mut world = World::scripted(sabotage);
+/// Runs a script.
+fn script(plot: Plot, planned: Option<PlannedKill>, sabotage: Sabotage) -> (World, Lawful) {
+    let mut world = World::scripted(plot, sabotage);
     world.planned_kill = planned;
-    world.after(80 * SECOND, Event::Script(0));
-    world.after(160 * SECOND, Event::Script(1));
-    world.after(LENGTH, Event::Calm);
     let lawful = run_world(&mut world);
     (world, lawful)
 }
 
 /// Kills at each write until the script has no further one.
-fn every_kill(is_planner: bool, arrival: Arrival) -> u64 {
-    let (calm, lawful) = script(None, Sabotage::None);
-    lawful.unwrap();
+fn every_kill(plot: Plot, is_planner: bool, arrival: Arrival) -> u64 {
+    let (calm, lawful) = script(plot, None, Sabotage::None);
+    if let Err(breach) = lawful {
+        panic!("not killed: it does not hold that {}: {}\n{}", breach.law, breach.seen, calm.story(false));
+    }
     let wanted = calm.published();
+    let has = |verb| calm.tally.verbs.contains_key(verb);
+    let gated = ["check", "ready", "approve"].map(has);
+    assert_eq!(gated, [plot == Plot::Gated; 3], "{:?}", calm.tally.verbs);
     for left in 0.. {
         let planned = PlannedKill { is_planner, left, arrival, is_done: false };
-        let (world, lawful) = script(Some(planned), Sabotage::None);
+        let (world, lawful) = script(plot, Some(planned), Sabotage::None);
         if let Err(breach) = lawful {
             panic!(
                 "killed at write {left}: it does not hold that {}: {}\n{}",
@@ -131,34 +176,50 @@ fn every_kill(is_planner: bool, arrival: Arrival) -> u64 {
 
 #[test]
 fn a_planner_that_is_killed_before_any_write_loses_nothing() {
-    assert!(every_kill(true, Arrival::Never) > 10);
+    assert!(every_kill(Plot::Plain, true, Arrival::Never) > 10);
 }
 
 #[test]
 fn a_planner_that_is_killed_after_any_write_repeats_nothing() {
-    assert!(every_kill(true, Arrival::AtOnce) > 10);
+    assert!(every_kill(Plot::Plain, true, Arrival::AtOnce) > 10);
 }
 
 #[test]
 fn a_publisher_that_is_killed_before_any_write_loses_nothing() {
-    assert!(every_kill(false, Arrival::Never) > 10);
+    assert!(every_kill(Plot::Plain, false, Arrival::Never) > 10);
 }
 
 #[test]
 fn a_publisher_that_is_killed_after_any_write_repeats_nothing() {
-    assert!(every_kill(false, Arrival::AtOnce) > 10);
+    assert!(every_kill(Plot::Plain, false, Arrival::AtOnce) > 10);
 }
 
 #[test]
 fn a_write_that_arrives_after_the_next_publishers_changes_nothing() {
-    assert!(every_kill(false, Arrival::Late) > 10);
+    assert!(every_kill(Plot::Plain, false, Arrival::Late) > 10);
+}
+
+#[test]
+fn a_gated_rollout_loses_nothing_when_its_planner_is_killed_early() {
+    assert!(every_kill(Plot::Gated, true, Arrival::Never) > 10);
+}
+
+#[test]
+fn a_gated_rollout_repeats_nothing_when_its_planner_is_killed_late() {
+    assert!(every_kill(Plot::Gated, true, Arrival::AtOnce) > 10);
+}
+
+#[test]
+fn a_gated_rollout_loses_nothing_when_its_publisher_is_killed() {
+    assert!(every_kill(Plot::Gated, false, Arrival::Never) > 10);
+    assert!(every_kill(Plot::Gated, false, Arrival::Late) > 10);
 }
 
 #[test]
 fn a_downlink_without_compare_and_set_is_found() {
     for left in 0.. {
         let planned = PlannedKill { is_planner: false, left, arrival: Arrival::Late, is_done: false };
-        let (world, lawful) = script(Some(planned), Sabotage::StoresUnchecked);
+        let (world, lawful) = script(Plot::Plain, Some(planned), Sabotage::StoresUnchecked);
         if lawful.is_err_and(|breach| breach.law == NO_LOST_DECISION) {
             return;
         }

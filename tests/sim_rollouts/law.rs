@@ -1,25 +1,30 @@
-//! The invariants of rollouts, held against every document and every decision at the moment when DOWNLINK stores it. Evidence
-//! is read from LEDGER by [`super::oracle`], not by the fold.
+//! The invariants of rollouts, held against every document at the moment when DOWNLINK stores it. [`super::decisions`] holds those
+//! of decisions against each decision, and [`super::releases`] those of requests. Evidence is read from LEDGER by
+//! [`super::oracle`], not by the fold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::rollout::{
-    AtMost, GateEvidence, MINIMUM_SAMPLE, Offline, RolloutDecision, RolloutPhase, RolloutRecord, RolloutVerb,
-    Wave,
-};
+use muster_contract::fact::Fact;
+use muster_contract::rollout::{Budget, Offline, RolloutPhase, RolloutRecord};
+use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 use muster_publisher::source::Fleet;
 
 use super::hub::Hub;
-use super::members::{Members, entry, members, wanted};
-use super::oracle::{KnownDevice, Proof, known_at};
-use super::order::waits_for;
-use super::wire::StoreDecisions;
+use super::members::{Members, entry, got_at, members, wanted};
+use super::oracle::{KnownDevice, Past, Proof};
+use super::policies;
+use super::world::{BEGIN, Millis, SECOND};
 
 /// Time for which a device counts as silent after it was: a planner may have judged it before it was heard.
 const SILENCE_COUNTS_FOR: Duration = Duration::from_secs(60);
+
+/// Time between the judgement of a release and its document: messages are slow, and the publisher has others to answer.
+const RELEASED_WITHIN: Millis = 40 * SECOND;
+/// The time over which the rate of a wave is counted.
+const RATE_TIME: Duration = Duration::from_secs(60);
 
 /// Decisions of a record that are never dropped to make room.
 pub(crate) const KEPT_AT_LEAST: usize = 20;
@@ -29,8 +34,15 @@ pub(crate) const NOTHING_WHEN_HELD: &str = "a paused, stopped or rolled back rol
 pub(crate) const BEGUN_FIRST: &str = "a wave is released after the decision that it begins";
 pub(crate) const IN_FLIGHT: &str = "no more devices are in flight than the wave allows";
 pub(crate) const BUDGET: &str = "no more devices of a group are unavailable than the budget allows";
-pub(crate) const KNOWN_EVIDENCE: &str = "a gate opens on evidence that LEDGER has at the named sequence";
-pub(crate) const OPEN_GATE: &str = "a wave begins once the gate before it is open by the recorded counts";
+pub(crate) const WINDOW: &str = "a device gets a content while a window of its rollout is open";
+pub(crate) const RATE: &str = "no more devices get a content in a minute than the wave allows";
+pub(crate) const KNOWN_EVIDENCE: &str = "a decision has the counts that LEDGER gives at the named sequence";
+pub(crate) const JUDGED_COMMIT: &str = "a planner decides about the last accepted commit";
+pub(crate) const RECOMPUTED: &str = "a decision that rests on evidence is recomputed the same";
+pub(crate) const OPEN_GATE: &str = "a wave begins, is checked or is ready once the gates say so";
+pub(crate) const CHECKED: &str = "a check has the result that its services have answered";
+pub(crate) const FINISHED: &str =
+    "a rollout succeeds once every target has the content and every gate is open";
 pub(crate) const APPROVED: &str = "a wave that needs approvals begins with them";
 pub(crate) const ONE_BEGIN: &str = "a wave begins once in a run, and none before one that has begun";
 pub(crate) const IN_ORDER: &str = "a rollout begins once those that it comes after have succeeded";
@@ -38,7 +50,8 @@ pub(crate) const NO_LOST_DECISION: &str = "no decision is lost";
 pub(crate) const PHASE_ALLOWS: &str = "a planner decides nothing about a rollout that is held";
 pub(crate) const ROLLED_BACK: &str =
     "a device goes back from a content that is rolled back, to one that is not";
-pub(crate) const FAILED_EVIDENCE: &str = "a wave fails on failures that LEDGER has at the named sequence";
+pub(crate) const FAILED_EVIDENCE: &str =
+    "a wave fails by its counts, its checks or a deadline, as its policy says";
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,10 +73,8 @@ pub(crate) struct Checks {
     pub(crate) documents: u64,
     pub(crate) releases: u64,
     pub(crate) decisions: u64,
-    /// Begins whose counts are exactly those of LEDGER at the named sequence.
+    /// Decisions that were judged again.
     pub(crate) recomputed: u64,
-    /// Begins whose counts are lower, because a document was stored between the two answers that the planner joined.
-    pub(crate) lower: u64,
 }
 
 /// The law's own account.
@@ -72,21 +83,39 @@ pub(crate) struct Law {
     pub(crate) checks: Checks,
     /// The last accepted commit.
     pub(crate) fleet: Option<Fleet>,
+    /// Every accepted commit, by its revision.
+    pub(crate) fleets: BTreeMap<String, Fleet>,
     pub(crate) known: BTreeMap<DeviceKey, KnownDevice>,
+    /// When the publisher refused a release to a device last.
+    pub(crate) refused: BTreeMap<DeviceKey, Millis>,
+    /// LEDGER up to the sequence of the decision that was judged again last.
+    pub(crate) past: Past,
     /// Contents on devices, by target generation, that have ended once: confirmed or failed.
     ended: BTreeSet<(DeviceKey, DeploymentId, Generation)>,
+    /// Those that were confirmed once.
+    confirmed: BTreeSet<(DeviceKey, DeploymentId, Generation)>,
 }
 
 impl Law {
+    /// Takes note of an accepted commit.
+    pub(crate) fn accept(&mut self, fleet: Fleet) {
+        self.fleets.insert(fleet.revision.clone(), fleet.clone());
+        self.fleet = Some(fleet);
+    }
+
     /// Takes note of a fact of LEDGER.
-    pub(crate) fn fact(&mut self, key: &DeviceKey, at: Timestamp, fact: &muster_contract::fact::Fact) {
+    pub(crate) fn fact(&mut self, key: &DeviceKey, at: Timestamp, subject: &LedgerSubject, fact: &Fact) {
         let known = self.known.entry(key.clone()).or_default();
-        known.apply(at, fact);
-        let ended = known
-            .entries()
-            .filter(|entry| known.proof(&entry.id, entry.digest) != Proof::Nothing)
-            .map(|entry| (key.clone(), entry.id.clone(), entry.target_generation));
-        self.ended.extend(ended);
+        known.apply(at, subject, fact);
+        for entry in known.entries() {
+            let content = || (key.clone(), entry.id.clone(), entry.target_generation);
+            match known.proof(&entry.id, entry.digest) {
+                Proof::Nothing => continue,
+                Proof::Confirmed(_) => _ = self.confirmed.insert(content()),
+                Proof::Failed(_) => {}
+            }
+            self.ended.insert(content());
+        }
     }
 
     /// A device gets a document; the hub has it already.
@@ -150,15 +179,22 @@ impl Law {
         must(has_begun || phase(is) == RolloutPhase::Succeeded, BEGUN_FIRST, || {
             format!("{}: wave {} has no begin; {record:?}", seen(), members.name(wave))
         })?;
+        let at = now.as_millisecond() - BEGIN;
+        must(policies::was_open(&members.rollout.windows, at, RELEASED_WITHIN), WINDOW, seen)?;
+        rate(hub, (id, is), &members, wave)?;
         self.in_flight(hub, (id, is), &members, wave, now)?;
         self.budget(hub, (id, is), &members, key, now)
     }
 
-    /// Whether a device has a content that has not ended once, and was heard all the time lately.
-    fn is_under_way(&self, hub: &Hub, key: &DeviceKey, (id, digest): (&DeploymentId, Digest)) -> bool {
+    /// Whether a device has a content that is not among some.
+    fn has_none_of(
+        ended: &BTreeSet<(DeviceKey, DeploymentId, Generation)>,
+        hub: &Hub,
+        key: &DeviceKey,
+        (id, digest): (&DeploymentId, Digest),
+    ) -> bool {
         entry(hub.document(key), id).is_some_and(|entry| {
-            entry.digest == digest
-                && !self.ended.contains(&(key.clone(), id.clone(), entry.target_generation))
+            entry.digest == digest && !ended.contains(&(key.clone(), id.clone(), entry.target_generation))
         })
     }
 
@@ -181,15 +217,14 @@ impl Law {
         let Some(limit) = of_wave.max_in_flight else { return Ok(()) };
         // A device past its deadline counts as failed, and gives its place back.
         let is_late = |key: &DeviceKey| {
-            let known = self.known.get(key);
-            members.rollout.deadlines.device.is_some()
-                && known.is_some_and(|known| known.has_missed(content.0, content.1))
+            let missed = self.known.get(key).and_then(|known| known.missed(content.0, content.1));
+            missed.is_some_and(|(kind, _)| members.rollout.deadlines.of_device(kind).is_some())
         };
         let is_left_out =
             |key: &&DeviceKey| of_wave.offline != Offline::Wait && self.was_silent(key, now) || is_late(key);
         let under_way: Vec<_> = members
             .of_wave(wave)
-            .filter(|key| self.is_under_way(hub, key, content))
+            .filter(|key| Self::has_none_of(&self.ended, hub, key, content))
             .filter(|key| !is_left_out(key))
             .collect();
         must(under_way.len() <= limit.get() as usize, IN_FLIGHT, || {
@@ -207,197 +242,41 @@ impl Law {
     ) -> Lawful {
         let (Some(budget), Some(fleet)) = (&members.rollout.budget, &self.fleet) else { return Ok(()) };
         let group = |key: &DeviceKey| fleet.labels_of(key).get(&budget.group_by).cloned();
-        let unavailable: Vec<_> = members
+        // A device that is silent already needs no room.
+        if self.was_silent(key, now) {
+            return Ok(());
+        }
+        let of_group: Vec<_> = members
             .targets
             .iter()
             .map(|(target, _)| target)
             .filter(|target| group(target) == group(key))
-            .filter(|target| self.is_under_way(hub, target, content) && !self.was_silent(target, now))
             .collect();
-        // The worlds have no `minAvailable`.
-        let Some(limit) = budget.max_unavailable else { return Ok(()) };
-        must(unavailable.len() <= limit.get() as usize, BUDGET, || {
+        let unavailable: Vec<_> = of_group
+            .iter()
+            .filter(|target| Self::has_none_of(&self.confirmed, hub, target, content))
+            .filter(|target| !self.was_silent(target, now))
+            .collect();
+        let limit = match budget {
+            Budget { max_unavailable: Some(most), .. } => most.get() as usize,
+            Budget { min_available, .. } => {
+                of_group.len().saturating_sub(min_available.unwrap().get() as usize)
+            }
+        };
+        must(unavailable.len() <= limit, BUDGET, || {
             format!("group {:?} of {} allows {budget:?}: {unavailable:?}", group(key), content.0)
         })
     }
-
-    /// A message of decisions was stored in place of `before`.
-    pub(crate) fn decisions(
-        &mut self,
-        hub: &Hub,
-        store: &StoreDecisions,
-        before: &[RolloutRecord],
-    ) -> Lawful {
-        self.checks.decisions += 1;
-        let id = &store.decisions.deployment;
-        for old in before {
-            let new = store.decisions.of(old.digest);
-            // A content that is not in use makes room.
-            let Some(new) = new else { continue };
-            let kept = old.decisions.iter().all(|decision| new.decisions.contains(decision));
-            let is_cut = old.decisions.len() > KEPT_AT_LEAST;
-            must(kept || is_cut, NO_LOST_DECISION, || {
-                format!("{id} under {}: {old:?} became {new:?}", store.path)
-            })?;
-        }
-        for new in &store.decisions.rollouts {
-            let old = before.iter().find(|old| old.digest == new.digest);
-            let known = old.map_or(0, |old| old.decisions.len());
-            if new.decisions.len() > known {
-                self.decision(hub, (id, &store.path), new)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The newest decision of a record.
-    fn decision(&mut self, hub: &Hub, (id, path): (&DeploymentId, &str), record: &RolloutRecord) -> Lawful {
-        let Some((decision, earlier)) = record.decisions.split_last() else { return Ok(()) };
-        let before = RolloutRecord { decisions: earlier.to_vec(), ..record.clone() };
-        let role = decision.requested_by.as_ref().and_then(|by| by.role.as_deref());
-        let seen = || format!("{id} under {path}: {decision:?} after {earlier:?}");
-        if role == Some("planner") {
-            let is_held = before.phase() == RolloutPhase::Paused || has_ended_badly(before.phase());
-            must(!is_held, PHASE_ALLOWS, seen)?;
-        }
-        let Some(fleet) = self.fleet.take() else { return Ok(()) };
-        let lawful = members(&fleet, id, record.digest, path).map_or(Ok(()), |members| match decision.verb {
-            RolloutVerb::Begin => {
-                let waits_for = waits_for(hub, &fleet, id, path);
-                must(before.first_began().is_some() || waits_for.is_empty(), IN_ORDER, || {
-                    format!("{id} waits for {waits_for:?}")
-                })
-                .and_then(|()| self.begin(hub, (id, record.digest), &members, (&before, decision)))
-            }
-            RolloutVerb::Pause | RolloutVerb::Abort | RolloutVerb::Rollback if role == Some("planner") => {
-                failed(hub, (id, record.digest), &members, decision)
-            }
-            _ => Ok(()),
-        });
-        self.fleet = Some(fleet);
-        lawful.map_err(|breach| Breach { seen: format!("{}\n{}", breach.seen, seen()), ..breach })
-    }
-
-    /// A wave begins.
-    fn begin(
-        &mut self,
-        hub: &Hub,
-        content: (&DeploymentId, Digest),
-        members: &Members<'_>,
-        (before, decision): (&RolloutRecord, &RolloutDecision),
-    ) -> Lawful {
-        let name = decision.wave.as_ref().map(ToString::to_string).unwrap_or_default();
-        must(before.began(&name).is_none(), ONE_BEGIN, || format!("wave {name} begins again"))?;
-        let wave = members.index(&name);
-        let Some((wave, evidence)) = wave.zip(decision.evidence.clone()) else {
-            return must(false, OPEN_GATE, || format!("wave {name} is none, or has no evidence"));
-        };
-        if members.waves.get(wave).is_some_and(|wave| !wave.approval.is_none()) {
-            let approvals = &members.rollout.approvals;
-            // A planner judges a moment before the publisher records.
-            let since = decision.at.checked_sub(approvals.expires_after + SILENCE_COUNTS_FOR).unwrap();
-            let policy = members.rollout.approved_policy(&members.waves[wave]);
-            let given = before.approvals(decision.wave.as_ref().unwrap(), since, Some(policy), approvals);
-            must(given >= approvals.need.get() as usize, APPROVED, || format!("{given} of {approvals:?}"))?;
-        }
-        let Some(previous) = wave.checked_sub(1) else { return Ok(()) };
-        let is_forced = before.forced(members.name(previous)).is_some();
-        must(is_forced || is_open(members.waves.get(previous), &evidence), OPEN_GATE, || {
-            format!("the gate behind {} is not open by {evidence:?}", members.name(previous))
-        })?;
-        let proven = Proven::of(hub, content, members, previous, (&evidence, decision.at));
-        let is_exact = proven.targets == evidence.targets && proven.confirmed == evidence.confirmed;
-        self.checks.recomputed += u64::from(is_exact);
-        self.checks.lower += u64::from(!is_exact);
-        let holds = proven.targets == evidence.targets
-            && proven.confirmed >= evidence.confirmed
-            && proven.soaked >= evidence.soaked;
-        must(holds, KNOWN_EVIDENCE, || format!("LEDGER proves {proven:?}, the decision says {evidence:?}"))
-    }
 }
 
-/// The counts that LEDGER proves about the targets of a wave.
-#[derive(Debug, Default)]
-struct Proven {
-    targets: u64,
-    confirmed: u64,
-    soaked: u64,
-    failed: u64,
-    silent: u64,
-    /// Without an end, past a deadline of the hub.
-    late: u64,
-}
-
-impl Proven {
-    fn of(
-        hub: &Hub,
-        (id, digest): (&DeploymentId, Digest),
-        members: &Members<'_>,
-        wave: usize,
-        (evidence, at): (&GateEvidence, Timestamp),
-    ) -> Self {
-        let known = known_at(&hub.ledger, evidence.ledger_seq);
-        let soak = members.waves.get(wave).map_or(Duration::ZERO, |wave| wave.soak);
-        let mut proven = Self::default();
-        for key in members.of_wave(wave) {
-            proven.targets += 1;
-            let Some(known) = known.get(key) else { continue };
-            proven.silent += u64::from(!known.is_fresh());
-            match known.proof(id, digest) {
-                Proof::Confirmed(since) => {
-                    proven.confirmed += 1;
-                    proven.soaked += u64::from(since.checked_add(soak).unwrap() <= at);
-                }
-                Proof::Failed => proven.failed += 1,
-                Proof::Nothing => proven.late += u64::from(known.has_missed(id, digest)),
-            }
-        }
-        proven
-    }
-}
-
-/// Whether a gate is open by recorded counts.
-fn is_open(wave: Option<&Wave>, evidence: &GateEvidence) -> bool {
-    let GateEvidence { targets, confirmed, soaked, failed, debt, .. } = *evidence;
-    let counted = targets - debt;
-    let share = wave.map_or(100, |wave| u64::from(wave.success.at_least.get()));
-    let allowed = match wave.map(|wave| wave.failure) {
-        None => failed == 0,
-        Some(limit) => match limit.at_most {
-            AtMost::Count(count) => failed <= u64::from(count),
-            AtMost::Percent(percent) => {
-                let sample = confirmed + failed;
-                sample
-                    < u64::from(limit.minimum_sample.map_or(MINIMUM_SAMPLE, |sample| sample.get()))
-                        .min(targets)
-                    || failed * 100 <= u64::from(percent.get()) * sample
-            }
-        },
-    };
-    allowed && soaked * 100 >= share * counted && (counted > 0 || debt == 0)
-}
-
-/// A policy ends a rollout: the failures are in LEDGER, unless a deadline is over or silence counts.
-fn failed(
-    hub: &Hub,
-    content: (&DeploymentId, Digest),
-    members: &Members<'_>,
-    decision: &RolloutDecision,
-) -> Lawful {
-    let evidence = decision.evidence.clone();
-    let is_late = decision.reason.as_ref().is_some_and(|reason| reason.contains("by the deadline"));
-    let Some(evidence) = evidence.filter(|_| !is_late) else { return Ok(()) };
-    let wave = (0..=members.waves.len()).find(|wave| {
-        let proven = Proven::of(hub, content, members, *wave, (&evidence, decision.at));
-        let may_be_silent =
-            members.waves.get(*wave).is_some_and(|wave| matches!(wave.offline, Offline::Fail { .. }));
-        let has_deadline = members.rollout.deadlines.device.is_some();
-        let failed = proven.failed
-            + if may_be_silent { proven.silent } else { 0 }
-            + if has_deadline { proven.late } else { 0 };
-        proven.targets == evidence.targets && failed >= evidence.failed
-    });
-    must(evidence.failed > 0 && wave.is_some(), FAILED_EVIDENCE, || format!("no wave has {evidence:?}"))
+/// The devices of a rollout that got the content within a minute up to the newest document, if the wave that is released has a rate.
+fn rate(hub: &Hub, (id, digest): (&DeploymentId, Digest), members: &Members<'_>, wave: usize) -> Lawful {
+    let Some(limit) = members.waves.get(wave).and_then(|wave| wave.per_minute) else { return Ok(()) };
+    let all: Vec<_> = members.targets.iter().filter_map(|(key, _)| got_at(hub, key, (id, digest))).collect();
+    let newest = all.iter().max().copied().unwrap_or_default();
+    let lately = newest.checked_sub(RATE_TIME).unwrap();
+    let count = all.iter().filter(|at| **at > lately).count();
+    must(count <= limit.get() as usize, RATE, || format!("{count} devices of {id} got it, {limit} may"))
 }
 
 /// Whether a rollout has ended before every gate was open.

@@ -16,7 +16,6 @@ use muster_tests::facts;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use super::hub::Hub;
 use super::wire::{Answer, Operation, Port, Process};
 use super::world::{Event, Millis, Sabotage, World};
 
@@ -104,28 +103,16 @@ impl Ledger for PlannerLedger {
     }
 }
 
-/// The fold of all of LEDGER.
-pub(crate) fn folded(hub: &Hub) -> Fleet {
-    let mut fleet = Fleet::default();
-    for (at, (stored_at, subject, fact)) in hub.ledger.iter().enumerate() {
-        let position = Position { ledger_seq: at as u64 + 1, stored_at: *stored_at };
-        fleet.apply(position, subject, fact.clone());
-    }
-    fleet
-}
-
 /// The lines of a deployment.
 pub(crate) fn lines(fleet: &Fleet, id: &DeploymentId) -> Lines {
-    let query = StatusQuery { id: Some(id.clone()), output: Output::Brief, ..StatusQuery::default() };
-    let answer = fleet.status_answer(&query, None, usize::MAX);
-    answer.map_or_else(
-        |_| Lines::default(),
-        |answer| Lines {
-            ledger_seq: answer.as_of.ledger_seq,
-            ledger_through: None,
-            of_devices: answer.targets.into_iter().map(|line| (line.key.clone(), line)).collect(),
-        },
-    )
+    let query = StatusQuery { id: Some(id.clone()), output: Output::Detail, ..StatusQuery::default() };
+    let mut lines = Lines::default();
+    // LEDGER may not know of the deployment yet.
+    if let Ok(answer) = fleet.status_answer(&query, None, usize::MAX) {
+        lines.read_page(answer.as_of.ledger_seq, true);
+        lines.of_devices = answer.targets.into_iter().map(|line| (line.key.clone(), line)).collect();
+    }
+    lines
 }
 
 impl World {

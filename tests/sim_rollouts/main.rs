@@ -16,17 +16,23 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod calm;
+mod checks;
+mod counts;
+mod decisions;
 mod device;
 mod fault_schedule;
 mod hub;
 mod kills;
 mod law;
 mod ledger;
+mod liveness;
 mod members;
 mod oracle;
 mod order;
 mod people;
+mod policies;
 mod programs;
+mod releases;
 mod repository;
 mod seeds;
 mod tasks;

@@ -3,10 +3,12 @@
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::labels::Labels;
-use muster_contract::rollout::{Rollout, Wave};
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::rollout::{Rollout, RolloutTarget, Wave};
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::{RolloutId, waves_of};
 use muster_publisher::source::Fleet;
+
+use super::hub::Hub;
 
 /// One rollout of the accepted commit: its waves, and its targets with the index of the wave of each.
 pub(crate) struct Members<'a> {
@@ -55,10 +57,35 @@ pub(crate) fn members<'a>(
     Some(Members { rollout, waves, targets })
 }
 
+/// The targets of a deployment by a commit, without what devices have.
+pub(crate) fn targets_of(fleet: &Fleet, id: &DeploymentId) -> Vec<RolloutTarget> {
+    let target = |key: &DeviceKey| {
+        Some(RolloutTarget {
+            key: key.clone(),
+            labels: (*fleet.labels_of(key)).clone(),
+            rollout: fleet.rollouts.get(key)?.path.clone(),
+            wanted: Some(wanted(fleet, key, id)?),
+            published: None,
+            target_generation: None,
+            published_at: None,
+            refused: None,
+        })
+    };
+    fleet.rollouts.keys().filter_map(target).collect()
+}
+
 /// The content that a commit wants for a device.
 pub(crate) fn wanted(fleet: &Fleet, key: &DeviceKey, id: &DeploymentId) -> Option<Digest> {
     let contents = fleet.devices.get(key)?;
     contents.iter().find(|content| content.id() == id).map(|content| content.digest())
+}
+
+/// Time at which a device got the content that it has, by the publisher's clock.
+pub(crate) fn got_at(hub: &Hub, key: &DeviceKey, (id, digest): (&DeploymentId, Digest)) -> Option<Timestamp> {
+    let all = hub.documents.get(key)?.iter().rev().map(|(_, document)| document);
+    let has =
+        |document: &&DesiredState| entry(Some(document), id).is_some_and(|entry| entry.digest == digest);
+    Some(all.take_while(has).last()?.issued_at)
 }
 
 pub(crate) fn entry<'a>(

@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
-use muster_contract::fact::{Fact, Liveness, StatusFact};
+use muster_contract::fact::{DeadlineFact, DeadlineKind, Fact, Liveness, StatusFact};
+use muster_contract::retry::Retry;
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::{DeploymentId, DeviceKey, Generation, State, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, State, Timestamp};
+use muster_domain::fold::{Fleet, Position};
 
 /// The state of a content on a device that facts prove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Proof {
+pub(crate) enum Proof<'a> {
     Confirmed(Timestamp),
-    Failed,
+    /// With the attempts that the device makes after it.
+    Failed(&'a [Retry]),
     Nothing,
 }
 
@@ -21,35 +24,41 @@ pub(crate) enum Proof {
 pub(crate) struct KnownDevice {
     desired: Option<DesiredState>,
     is_fresh: bool,
+    /// When it was heard last, by ingest.
+    pub(crate) heard_at: Option<Timestamp>,
     head: u64,
     received: BTreeSet<u64>,
     reports: BTreeMap<DeploymentId, (StatusFact, Timestamp)>,
-    /// Target generations that have missed a deadline of the hub.
-    missed: BTreeSet<Generation>,
+    /// The last missed deadline of the hub of each deployment.
+    missed: BTreeMap<DeploymentId, DeadlineFact>,
     /// When it was last not heard.
     pub(crate) silent_at: Option<Timestamp>,
 }
 
 impl KnownDevice {
-    pub(crate) fn apply(&mut self, at: Timestamp, fact: &Fact) {
-        match fact {
-            Fact::Desired(document) => self.desired = Some(document.clone()),
-            Fact::Liveness(fact) => {
+    pub(crate) fn apply(&mut self, at: Timestamp, subject: &LedgerSubject, fact: &Fact) {
+        match (subject, fact) {
+            (_, Fact::Desired(document)) => self.desired = Some(document.clone()),
+            (_, Fact::Liveness(fact)) => {
                 self.is_fresh = fact.state == Liveness::Fresh;
                 self.head = self.head.max(fact.head);
+                self.heard_at = self.heard_at.max(Some(fact.last_heard_at));
                 if !self.is_fresh {
                     self.silent_at = Some(at);
                 }
             }
-            Fact::Status(report) => {
+            (_, Fact::Status(report)) => {
                 self.received.insert(report.seq.get());
                 self.head = self.head.max(report.head.get());
+                self.heard_at = self.heard_at.max(Some(report.received_at));
                 let before = self.reports.get(&report.deployment);
                 if before.is_none_or(|(before, _)| before.seq < report.seq) {
                     self.reports.insert(report.deployment.clone(), (report.clone(), at));
                 }
             }
-            Fact::Deadline(fact) => _ = self.missed.insert(fact.generation),
+            (LedgerSubject::Deadline(_, id), Fact::Deadline(fact)) => {
+                self.missed.insert(id.clone(), fact.clone());
+            }
             _ => {}
         }
     }
@@ -58,10 +67,15 @@ impl KnownDevice {
         self.is_fresh
     }
 
-    /// Whether a content has missed a deadline of the hub as its target.
-    pub(crate) fn has_missed(&self, id: &DeploymentId, digest: Digest) -> bool {
-        let mut entries = self.entries().filter(|entry| entry.id == *id && entry.digest == digest);
-        entries.any(|entry| self.missed.contains(&entry.target_generation))
+    /// The deadline of the hub that a content has missed as its target, and the time from which it counted.
+    pub(crate) fn missed(&self, id: &DeploymentId, digest: Digest) -> Option<(DeadlineKind, Timestamp)> {
+        let missed = self.missed.get(id)?;
+        let entry = self.entry(id, digest).filter(|entry| entry.target_generation == missed.generation)?;
+        // A device that has begun has met the deadline of a time before.
+        let report = self.reports.get(id).map(|(report, _)| report);
+        let report = report.filter(|report| report.generation >= entry.target_generation);
+        let first = report.and_then(|report| report.first_attempt_at);
+        (first.is_none_or(|first| missed.since >= first)).then_some((missed.deadline, missed.since))
     }
 
     /// The deployments that it shall run by LEDGER.
@@ -69,12 +83,15 @@ impl KnownDevice {
         self.desired.iter().flat_map(|document| &document.deployments)
     }
 
+    /// A content that it shall run by LEDGER.
+    pub(crate) fn entry(&self, id: &DeploymentId, digest: Digest) -> Option<&DesiredDeployment> {
+        self.entries().find(|entry| entry.id == *id && entry.digest == digest)
+    }
+
     /// The proof about a content: the device is heard, has no report under way, has the content as its target, and has reported
     /// the result.
-    pub(crate) fn proof(&self, id: &DeploymentId, digest: Digest) -> Proof {
-        let Some(entry) = self.entries().find(|entry| entry.id == *id && entry.digest == digest) else {
-            return Proof::Nothing;
-        };
+    pub(crate) fn proof(&self, id: &DeploymentId, digest: Digest) -> Proof<'_> {
+        let Some(entry) = self.entry(id, digest) else { return Proof::Nothing };
         let is_whole = (1..=self.head).all(|number| self.received.contains(&number));
         let Some((report, at)) = self.reports.get(id).filter(|_| self.is_fresh && is_whole) else {
             return Proof::Nothing;
@@ -82,9 +99,14 @@ impl KnownDevice {
         let is_of_content = report.digest == digest && report.generation >= entry.target_generation;
         match report.status.state {
             State::Installed if is_of_content => Proof::Confirmed(*at),
-            State::Failed if is_of_content => Proof::Failed,
+            State::Failed if is_of_content => Proof::Failed(&report.retries),
             _ => Proof::Nothing,
         }
+    }
+
+    /// Whether it is heard, and all of its reports are in.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_fresh && (1..=self.head).all(|number| self.received.contains(&number))
     }
 }
 
@@ -99,16 +121,31 @@ pub(crate) fn device_of(subject: &LedgerSubject) -> Option<&DeviceKey> {
     }
 }
 
-/// Every device by the facts up to a sequence.
-pub(crate) fn known_at(
-    ledger: &[(Timestamp, LedgerSubject, Fact)],
-    sequence: u64,
-) -> BTreeMap<DeviceKey, KnownDevice> {
-    let mut known: BTreeMap<DeviceKey, KnownDevice> = BTreeMap::new();
-    for (at, subject, fact) in ledger.iter().take(usize::try_from(sequence).unwrap()) {
-        if let Some(key) = device_of(subject) {
-            known.entry(key.clone()).or_default().apply(*at, fact);
+/// The facts of LEDGER, as the hub stores them.
+pub(crate) type Stored = [(Timestamp, LedgerSubject, Fact)];
+
+/// LEDGER up to a sequence: every device by its facts, and the real fold.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    position: usize,
+    pub(crate) known: BTreeMap<DeviceKey, KnownDevice>,
+    pub(crate) fleet: Fleet,
+}
+
+impl Past {
+    /// Moves to a sequence. An earlier one is read from the first fact on.
+    pub(crate) fn move_to(&mut self, ledger: &Stored, sequence: u64) {
+        let end = usize::try_from(sequence).unwrap();
+        if end < self.position {
+            *self = Self::default();
         }
+        for (at, (stored_at, subject, fact)) in ledger.iter().enumerate().take(end).skip(self.position) {
+            if let Some(key) = device_of(subject) {
+                self.known.entry(key.clone()).or_default().apply(*stored_at, subject, fact);
+            }
+            let position = Position { ledger_seq: at as u64 + 1, stored_at: *stored_at };
+            self.fleet.apply(position, subject, fact.clone());
+        }
+        self.position = end.min(ledger.len());
     }
-    known
 }

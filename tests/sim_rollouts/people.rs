@@ -3,10 +3,11 @@
 
 use bytes::Bytes;
 use fastrand::Rng;
-use muster_contract::DeploymentId;
+use muster_bus::Role;
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::{DecideRequest, RolloutPhase, RolloutVerb};
-use muster_domain::rollout::{RolloutProgress, Step};
+use muster_contract::{DeploymentId, RequestedBy, WaveName};
+use muster_domain::rollout::{Blocked, RolloutProgress, Step};
 use muster_planner::services::Services;
 use serde_json::{Value, json};
 
@@ -18,7 +19,10 @@ use super::wire::{Port, Process, Request, StoreDecisions};
 use super::world::{Event, SECOND, Sabotage, World};
 
 /// The people.
-pub(crate) const NAMES: [&str; 3] = ["ann", "ben", "eve"];
+pub(crate) const NAMES: [&str; 4] = ["ann", "ben", "eve", "dan"];
+/// Those of them that run the fleet; the others approve.
+const OPERATORS: usize = 2;
+
 /// Time between two looks of diligent people.
 const LOOK: i64 = 15 * SECOND;
 /// Time after which they look again although nothing was stored.
@@ -28,6 +32,17 @@ const RESUMES_MAX: u64 = 3;
 /// The answer to a decision that sabotage swallowed.
 pub(crate) const ANSWER_OF_NOTHING: &[u8] =
     br#"{"record":{"digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000","rollout":"","decisions":[]},"changed":false}"#;
+
+/// The role of a person.
+pub(crate) const fn role(person: usize) -> Role {
+    if person < OPERATORS { Role::Operator } else { Role::Approver }
+}
+
+/// A person as the requester of a decision.
+pub(crate) fn requested_by(person: usize) -> RequestedBy {
+    let name = NAMES[person];
+    RequestedBy::new(&format!("U-{name}"), name, Some(role(person).as_str()))
+}
 
 impl World {
     /// Devices of the repository exist from then on.
@@ -82,7 +97,17 @@ impl World {
         };
         let wave = verb.has_wave().then(|| waves[self.rng.usize(..waves.len())].clone());
         let reason = (verb == RolloutVerb::Force).then(|| "a person knows better".to_owned());
-        let request = DecideRequest { deployment, digest, rollout, verb, wave, reason, ..nothing(digest) };
+        // A person forces a gate by the counts that the command shows.
+        let evidence = wave.as_ref().filter(|_| verb == RolloutVerb::Force).and_then(|wave: &WaveName| {
+            let all = self.progress();
+            let is_it = |one: &&RolloutProgress| {
+                (&one.deployment, one.digest, &one.file) == (&deployment, digest, &rollout)
+            };
+            let found = all.iter().find(is_it)?;
+            found.evidence(found.state.waves.iter().position(|state| state.name == wave.as_str())?)
+        });
+        let request =
+            DecideRequest { deployment, digest, rollout, verb, wave, reason, evidence, ..nothing(digest) };
         let person = self.rng.usize(..NAMES.len());
         self.decide(person, request);
     }
@@ -129,7 +154,8 @@ impl World {
         for RolloutProgress { deployment, digest, file, state, record, .. } in self.progress() {
             let phase = record.as_ref().map(|record| record.phase()).unwrap_or_default();
             let wave = match &state.step {
-                Step::Release { wave, needs_approval: true, .. } => {
+                Step::Release { wave, needs_approval: true, .. }
+                | Step::Wait { wave, because: Blocked::Approval } => {
                     Some(state.waves[*wave].name.parse().unwrap())
                 }
                 _ => None,
@@ -142,7 +168,8 @@ impl World {
             };
             let request = DecideRequest { deployment, digest, rollout: file, verb, wave, ..nothing(digest) };
             is_done = false;
-            let people = if verb == RolloutVerb::Approve { NAMES.len() } else { 1 };
+            let people =
+                if verb == RolloutVerb::Approve && !self.checks.is_scripted { NAMES.len() } else { 1 };
             (0..people).for_each(|person| self.decide(person, request.clone()));
         }
         // A decision may be lost: they look again.
@@ -170,7 +197,7 @@ impl World {
                     *self.tally.verbs.entry("calm resume").or_default() += 1;
                 }
             }
-            let lawful = self.law.decisions(&self.hub, store, &before);
+            let lawful = self.law.decisions((&self.hub, &self.checks), store, &before);
             self.hold(lawful);
         }
         stored
@@ -195,6 +222,11 @@ impl World {
                 let targets = json["evidence"]["targets"].clone();
                 json["evidence"]["confirmed"] = targets.clone();
                 json["evidence"]["soaked"] = targets;
+            }
+            Sabotage::PassesChecks if verb == "check" => json["result"] = json!("pass"),
+            Sabotage::ReversesOrder if is_release => {
+                let request = serde_json::from_slice(&payload).unwrap();
+                json["devices"] = json!(self.law.reversed(&self.hub, &request)?);
             }
             Sabotage::ReleasesAll if is_release => {
                 let fleet = self.law.fleet.as_ref().unwrap();

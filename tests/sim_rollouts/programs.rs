@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::{Call, Headers, IncidentReporter, ReadError, RequestError, Requester, Role};
-use muster_contract::rollout::RolloutRecord;
+use muster_contract::rollout::{CHECK_PREFIX, RolloutRecord};
 use muster_planner::asker::Asker;
 use muster_planner::planner::Planner;
 use muster_planner::services::Services;
@@ -185,11 +185,12 @@ impl World {
         loop {
             self.programs.tasks.run_until_idle();
             if let Some(fleet) = self.programs.accepted.lock().unwrap().take() {
-                self.law.fleet = Some(fleet);
+                self.law.accept(fleet);
             }
             self.check_acknowledged();
             let replies = std::mem::take(&mut *self.programs.replies.lock().unwrap());
             for (answer, reply) in replies {
+                self.law.note_refusals(self.now, &reply);
                 self.answer(answer, Ok(reply));
             }
             let sent = std::mem::take(&mut *self.programs.sent.lock().unwrap());
@@ -301,11 +302,20 @@ impl World {
     /// A request reaches its service.
     fn request(&mut self, process: Process, request: Request, way: Answer<Result<Bytes, RequestError>>) {
         self.tally.requests += 1;
+        if request.subject.starts_with(CHECK_PREFIX) {
+            self.ask_check(process, &request, way);
+            return;
+        }
         let Some(request) = self.sabotaged(process, request) else {
             self.answer(way, Ok(Bytes::from_static(super::people::ANSWER_OF_NOTHING)));
             return;
         };
         let name = request.subject.rsplit('.').next().unwrap_or_default();
+        if name == "release" && matches!(process, Process::Planner(..)) {
+            let release = serde_json::from_slice(&request.payload).unwrap();
+            let lawful = self.law.release(&self.hub, &release, self.now);
+            self.hold(lawful);
+        }
         let endpoint = ENDPOINTS.into_iter().find(|endpoint| *endpoint == name).unwrap();
         let Some((publisher, responder)) = self.programs.publisher.clone() else {
             let subject = request.subject;
@@ -327,7 +337,7 @@ impl World {
 fn requester(process: Process) -> Requester {
     let (name, role) = match process {
         Process::Planner(..) => ("planner".to_owned(), Role::Planner),
-        Process::Person(at) => (super::people::NAMES[at].to_owned(), Role::Operator),
+        Process::Person(at) => (super::people::NAMES[at].to_owned(), super::people::role(at)),
         Process::Publisher(_) => ("publisher".to_owned(), Role::Operator),
     };
     Requester::User { key: format!("U-{name}"), name, role: Some(role) }

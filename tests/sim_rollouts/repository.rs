@@ -6,13 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use fastrand::Rng;
 use muster_publisher::source::{Body, File, Tree};
 
+use super::policies;
+
 /// Most devices of a world.
 const DEVICES_MAX: usize = 24;
 /// The deployments.
 pub(crate) const DEPLOYMENTS: [&str; 2] = ["app", "log"];
-/// The names of waves, in their order.
-const WAVES: [&str; 4] = ["canary", "early", "line", "most"];
-
 /// The state of the branch.
 #[derive(Debug, Clone)]
 pub(crate) struct Repository {
@@ -27,6 +26,14 @@ pub(crate) struct Repository {
     /// Each `rollout.yaml`, by its folder.
     policies: BTreeMap<&'static str, String>,
 }
+
+/// Values of the label `rank` in turn: numbers, texts, and none.
+const RANKS: [Option<&str>; 5] = [Some("10"), Some("9"), None, Some("x"), Some(BAD_RANK)];
+/// True once the sentence of a rollout says why the publisher refuses a release. Until then no device has a mistake in Git: its rollout
+/// would stand for ever with `next: release to 1 device`, which names neither the device nor the mistake.
+const HAS_MISTAKES: bool = false;
+/// A value that is no value of a label is a mistake, for which the publisher holds the device back.
+const BAD_RANK: &str = if HAS_MISTAKES { "-3" } else { "3" };
 
 /// The name of a device.
 pub(crate) fn name(at: usize) -> String {
@@ -47,16 +54,15 @@ impl Repository {
         Self { commit: 1, devices, retired, commands: commands.collect(), policies }
     }
 
-    /// Five devices of one deployment, under a policy of a canary and the rest.
-    pub(crate) fn scripted() -> Self {
-        let policy = "apiVersion: muster/v1\nkind: Rollout\nonFailure: rollback\nwaves:\n  - {name: canary, count: 1, soak: 5s}\n  \
-                      - {name: most, percent: 80%, maxInFlight: 2}\n";
+    /// Five devices of one deployment, under a policy with these waves.
+    pub(crate) fn scripted(waves: &str) -> Self {
+        let policy = format!("apiVersion: muster/v1\nkind: Rollout\nonFailure: rollback\nwaves:\n{waves}");
         Self {
             commit: 1,
             devices: (0..5).collect(),
             retired: BTreeSet::new(),
             commands: BTreeMap::from([("app", "v0-good".to_owned())]),
-            policies: BTreeMap::from([("fleet", policy.to_owned())]),
+            policies: BTreeMap::from([("fleet", policy)]),
         }
     }
 
@@ -69,7 +75,7 @@ impl Repository {
     /// Commits a new content of a deployment.
     pub(crate) fn change_content(&mut self, rng: &mut Rng) {
         self.commit += 1;
-        let ends = ["good", "good", "good", "bad", "some", "slow"];
+        let ends = ["good", "good", "good", "bad", "some", "slow", "flaky", "late"];
         let end = ends[rng.usize(..ends.len())];
         // Now and then an earlier content again.
         let version = if rng.u8(0..8) == 0 { rng.u64(0..=self.commit) } else { self.commit };
@@ -85,7 +91,7 @@ impl Repository {
         if folder == "sites/s1" && has_site && rng.bool() {
             self.policies.remove("sites/s1");
         } else {
-            let policy = policy(rng) + self.order(rng);
+            let policy = policies::draw(rng, self.devices.len()) + self.order(rng);
             self.policies.insert(folder, policy);
         }
     }
@@ -128,7 +134,9 @@ impl Repository {
             add(format!("{folder}/rollout.yaml"), policy.clone());
         }
         for at in &self.devices {
-            add(format!("sites/{}/labels.yaml", name(*at)), format!("line: {}\n", line(*at)));
+            let rank =
+                RANKS[*at % RANKS.len()].map_or_else(String::new, |rank| format!("rank: \"{rank}\"\n"));
+            add(format!("sites/{}/labels.yaml", name(*at)), format!("line: {}\n{rank}", line(*at)));
         }
         for at in &self.retired {
             add(format!("sites/{}/device.yaml", name(*at)), "retired: true\n".to_owned());
@@ -143,79 +151,4 @@ fn document(id: &str, command: &str) -> String {
         "id: {id}\nmetadata: {{name: {id}}}\nspec: {{applicationId: app, deploymentProfile: {{type: process, \
          components: [{{name: main, properties: {{command: {command}}}}}]}}}}\n"
     )
-}
-
-/// A policy.
-fn policy(rng: &mut Rng) -> String {
-    let mut text = "apiVersion: muster/v1\nkind: Rollout\n".to_owned();
-    let mut add = |line: String| {
-        text.push_str(&line);
-        text.push('\n');
-    };
-    match rng.u8(0..6) {
-        0..3 => add("onFailure: rollback".to_owned()),
-        3 => add("onFailure: abort".to_owned()),
-        _ => {}
-    }
-    add(format!("approvals: {{need: {}, expiresAfter: 20m}}", rng.u8(1..=2)));
-    if rng.u8(0..3) == 0 {
-        add(format!("budget: {{groupBy: line, maxUnavailable: {}}}", rng.u8(1..=2)));
-    }
-    if rng.u8(0..3) == 0 {
-        let end = ["stop", "rollback"][rng.usize(..2)];
-        let of = match rng.u8(0..3) {
-            0 => format!("wave: {}m, rollout: 30m", rng.u8(4..12)),
-            1 => format!("device: {}s", rng.u8(10..120)),
-            _ => format!("wave: {}m, device: {}s", rng.u8(4..12), rng.u8(10..120)),
-        };
-        add(format!("deadlines: {{{of}, atEnd: {end}}}"));
-    }
-    if rng.u8(0..6) == 0 {
-        let begin = ["start: \"00:00\"", "cron: \"0 0 * * *\""][rng.usize(..2)];
-        add(format!("windows: [{{{begin}, length: 23h55m}}]"));
-    }
-    let waves: Vec<_> = (0..WAVES.len()).filter(|_| rng.bool()).collect();
-    if !waves.is_empty() {
-        add("waves:".to_owned());
-    }
-    for at in waves {
-        add(wave(at, rng));
-    }
-    text
-}
-
-fn wave(at: usize, rng: &mut Rng) -> String {
-    let matcher = match at {
-        0 if rng.bool() => format!("devices: [{}]", name(0)),
-        0 => "count: 1".to_owned(),
-        1 => format!("percent: {}%", [25, 34][rng.usize(..2)]),
-        2 if rng.bool() => "site: s0".to_owned(),
-        2 => "selector: {line: b}".to_owned(),
-        _ => format!("percent: {}%", [60, 100][rng.usize(..2)]),
-    };
-    let mut text = format!("  - {{name: {}, {matcher}, allowEmpty: true", WAVES[at]);
-    if rng.bool() {
-        text.push_str(&format!(", maxInFlight: {}", rng.u8(1..=2)));
-    }
-    if rng.u8(0..3) == 0 {
-        text.push_str(&format!(", success: {{atLeast: {}%}}", [50, 80][rng.usize(..2)]));
-    }
-    if rng.u8(0..3) == 0 {
-        text.push_str(
-            [", failure: {atMost: 1}", ", failure: {atMost: 34%, minimumSample: 2}"][rng.usize(..2)],
-        );
-    }
-    if rng.u8(0..3) == 0 {
-        text.push_str(&format!(", soak: {}s", rng.u8(5..60)));
-    }
-    if rng.u8(0..4) == 0 {
-        text.push_str(", approval: before");
-    }
-    match rng.u8(0..6) {
-        0 => text.push_str(&format!(", offline: {{debt: {{after: {}s, max: 2}}}}", rng.u8(40..120))),
-        1 => text.push_str(&format!(", offline: {{fail: {{after: {}s}}}}", rng.u8(40..120))),
-        _ => {}
-    }
-    text.push('}');
-    text
 }

@@ -1,23 +1,26 @@
 //! The world of one seed: the hub, the programs, devices, people, and time. It takes one event after another; the law is asked
 //! about every document and every decision. All chance comes from one source, so a seed makes the same world every time.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use fastrand::Rng;
 use muster_contract::canonical::Digest;
-use muster_contract::fact::Fact;
+use muster_contract::fact::{DeadlineKind, Fact};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, Generation, Timestamp};
 use muster_service::clock::ManualClock;
 
 use super::calm::End;
+use super::checks::CheckServices;
 use super::device::Device;
 use super::fault_schedule::{Fault, FaultSchedule};
 use super::hub::Hub;
 use super::law::{Breach, Law, Lawful};
 use super::ledger::Feed;
-use super::oracle::device_of;
+use super::liveness::Stands;
+use super::oracle::{Past, device_of};
 use super::programs::Programs;
 use super::repository::Repository;
 use super::wire::{Operation, Process};
@@ -27,7 +30,7 @@ pub(crate) type Millis = i64;
 pub(crate) const SECOND: Millis = 1000;
 pub(crate) const MINUTE: Millis = 60 * SECOND;
 /// The beginning of every world.
-const BEGIN: Millis = 1_790_000_000_000;
+pub(crate) const BEGIN: Millis = 1_790_000_000_000;
 /// Longest step of time: timers of the programs are late by this at most.
 const STEP: Millis = 250;
 /// Events of a world at most.
@@ -55,6 +58,10 @@ pub(crate) enum Sabotage {
     ForgetsCommit,
     /// The planner never records that a wave has failed.
     SwallowsFailures,
+    /// The planner releases the devices of a wave from the end of its order.
+    ReversesOrder,
+    /// The planner records that all checks have passed.
+    PassesChecks,
 }
 
 /// An event.
@@ -68,8 +75,10 @@ pub(crate) enum Event {
     /// A device gets the newest document.
     Document(usize),
     Installed(usize, DeploymentId, Digest, Generation),
-    /// The deadline of a deployment on a device, since a moment, by its target generation.
-    Deadline(usize, DeploymentId, Generation, Millis),
+    /// A device begins to install a content.
+    Begins(usize, DeploymentId, Digest, Generation),
+    /// A deadline of a deployment on a device, since a moment, by its target generation.
+    Deadline(usize, DeploymentId, Generation, DeadlineKind, Millis),
     Report(usize),
     Beat(usize),
     Leases,
@@ -79,12 +88,14 @@ pub(crate) enum Event {
     Feed,
     Link(usize, bool),
     Strike(Fault, Millis),
-    /// A step of a script.
-    Script(u8),
+    /// A content is committed by a script.
+    Script(&'static str),
     /// Diligent people look at the rollouts.
     People,
     Calm,
     Review,
+    /// Every rollout is looked at: none may stand without a reason.
+    Look,
 }
 
 /// Counts of one world.
@@ -116,6 +127,11 @@ pub(crate) struct World {
     pub(crate) programs: Programs,
     pub(crate) devices: Vec<Device>,
     pub(crate) law: Law,
+    pub(crate) checks: CheckServices,
+    /// All of LEDGER, as people read it.
+    pub(crate) present: RefCell<Past>,
+    /// How long each rollout has stood.
+    pub(crate) stands: Stands,
     pub(crate) schedule: FaultSchedule,
     pub(crate) tally: Tally,
     /// Kills a program at one of its writes.
@@ -159,6 +175,9 @@ impl World {
             copied: 0,
             devices: Vec::new(),
             law: Law::default(),
+            checks: CheckServices::default(),
+            present: RefCell::default(),
+            stands: Stands::default(),
             tally: Tally::default(),
             planned_kill: None,
             looked_at: None,
@@ -179,6 +198,7 @@ impl World {
         self.after(0, Event::StartPublisher);
         self.after(SECOND, Event::StartPlanner(0));
         self.after(SECOND, Event::Leases);
+        self.after(MINUTE, Event::Look);
         self.add_devices();
         for (fault, mean) in self.schedule.faults.clone() {
             let first = self.rng_millis(20 * SECOND..20 * SECOND + 2 * mean);
@@ -252,7 +272,10 @@ impl World {
             Event::StartPlanner(at) => self.start_planner(at),
             Event::Document(at) => self.deliver(at),
             Event::Installed(at, id, digest, generation) => self.installed(at, &id, digest, generation),
-            Event::Deadline(at, id, target, since) => self.check_deadline(at, id, target, since),
+            Event::Begins(at, id, digest, generation) => self.begins(at, &id, digest, generation),
+            Event::Deadline(at, id, target, kind, since) => {
+                self.check_deadline(at, id, target, (kind, since));
+            }
             Event::Report(at) => self.send_report(at),
             Event::Beat(at) => self.beat(at),
             Event::Leases => self.check_leases(),
@@ -260,9 +283,10 @@ impl World {
             Event::Feed => self.feed(),
             Event::Link(at, is_linked) => self.devices[at].is_linked = is_linked,
             Event::Strike(fault, mean) => self.strike(fault, mean),
-            Event::Script(step) => self.script(step),
+            Event::Script(command) => self.script(command),
             Event::People => self.people(),
             Event::Calm => self.calm(),
+            Event::Look => self.look(),
             Event::Review => {}
         }
     }
@@ -280,7 +304,7 @@ impl World {
     pub(crate) fn append(&mut self, subject: LedgerSubject, fact: Fact) {
         let at = self.time();
         if let Some(key) = device_of(&subject) {
-            self.law.fact(key, at, &fact);
+            self.law.fact(key, at, &subject, &fact);
         }
         self.hub.append(at, subject, fact);
         self.expect_feed();
