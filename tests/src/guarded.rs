@@ -61,6 +61,11 @@ impl Guarded {
         })
     }
 
+    /// One that speaks plain text, whose keys the release before CHECKERS made.
+    pub fn start_without_checkers() -> Self {
+        Self::start_with(Wanted::default(), older::without_checkers)
+    }
+
     /// One that speaks plain text, for a test that speaks the protocol itself.
     pub fn start_plain() -> Self {
         Self::start_with(Wanted::default(), |_| ())

@@ -1,6 +1,6 @@
 //! A directory of keys as the release before READERS and PEOPLE made it: people belong to HUB, and there is no keeper.
 //! Made from a new directory with its own keys, so that nothing but the layout differs. And what READERS imports from HUB as
-//! a later release made it, exactly by name.
+//! a later release made it, exactly by name; and a directory of the release before CHECKERS.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 /// Rewrites a directory that was just made.
 pub fn rewrite(dir: &Path) {
+    without_checkers(dir);
     let mut authority = read(&dir.join("authority.json"));
     let hub = authority["hub"].as_str().unwrap().to_owned();
     let people = authority["people"].as_str().unwrap().to_owned();
@@ -23,18 +24,49 @@ pub fn rewrite(dir: &Path) {
     for account in ["people", "readers"] {
         authority.as_object_mut().unwrap().remove(account);
     }
-    authority["signers"].as_object_mut().unwrap().remove("keeper");
     fs::write(dir.join("authority.json"), authority.to_string()).unwrap();
-    let mut registry = read(&dir.join("roster.json"));
-    registry["users"].as_array_mut().unwrap().retain(|user| user["role"] != "keeper");
-    fs::write(dir.join("roster.json"), registry.to_string()).unwrap();
-    for file in ["signers/keeper.seed", "creds/keeper.creds"] {
-        fs::remove_file(dir.join(file)).unwrap();
-    }
+    remove_role(dir, "keeper");
     for role in ["viewer", "subscriber", "operator"] {
         move_user(dir, role, &hub);
     }
     rewrite_accounts(dir, &hub, &people, &readers);
+}
+
+/// Removes CHECKERS and its role, as the release before it had neither, also from the configuration of the server.
+pub fn without_checkers(dir: &Path) {
+    let mut authority = read(&dir.join("authority.json"));
+    let account = |name: &str| authority[name].as_str().unwrap().to_owned();
+    let (checkers, people) = (account("checkers"), account("people"));
+    authority.as_object_mut().unwrap().remove("checkers");
+    fs::write(dir.join("authority.json"), authority.to_string()).unwrap();
+    remove_role(dir, "checker");
+    let file = dir.join("nats-server.conf");
+    let text = fs::read_to_string(&file).unwrap();
+    let token = token_of(&text, &people);
+    let mut account = claims(&token);
+    let imports = account["nats"]["imports"].as_array_mut().unwrap();
+    imports.retain(|import| import["account"] != checkers.as_str());
+    for key in account["nats"]["signing_keys"].as_array_mut().unwrap() {
+        let allowed = key["template"]["pub"]["allow"].as_array_mut().unwrap();
+        allowed.retain(|subject| subject != "muster.check.>");
+    }
+    let older = jwt::sign(&seed(&dir.join("operator.seed")), account).unwrap();
+    let text = text.replace(&token, &older);
+    let kept = text.lines().filter(|line| !line.trim_start().starts_with(&checkers));
+    fs::write(&file, kept.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+}
+
+/// Removes a role's signing key, credentials and user.
+fn remove_role(dir: &Path, role: &str) {
+    let mut authority = read(&dir.join("authority.json"));
+    authority["signers"].as_object_mut().unwrap().remove(role);
+    fs::write(dir.join("authority.json"), authority.to_string()).unwrap();
+    let mut registry = read(&dir.join("roster.json"));
+    registry["users"].as_array_mut().unwrap().retain(|user| user["role"] != role);
+    fs::write(dir.join("roster.json"), registry.to_string()).unwrap();
+    for file in [format!("signers/{role}.seed"), format!("creds/{role}.creds")] {
+        fs::remove_file(dir.join(file)).unwrap();
+    }
 }
 
 /// Has READERS import requests of HUB's API exactly by name, as the release before wildcards did.

@@ -9,7 +9,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::limits::HOOK_ANSWER_BYTES_MAX;
 use muster_contract::plans::{HookAnswer, HookRequest, PlanHook};
 use muster_contract::rollout::{
-    CHECK_ANSWER_BYTES_MAX, Check, CheckAnswer, CheckRequest, CheckResult, CheckTarget,
+    CHECK_ANSWER_BYTES_MAX, CHECK_TIMEOUT, Check, CheckAnswer, CheckRequest, CheckResult, CheckTarget,
 };
 use muster_contract::state::cut;
 use muster_service::error::chain;
@@ -19,8 +19,6 @@ use tokio::sync::Semaphore;
 use crate::services::Requests;
 use crate::webhook::Webhooks;
 
-/// Longest time for one answer.
-pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Questions of checks at once. Those of hooks are bounded by the plans whose hooks are asked at once, so that hooks without an
 /// answer delay no check.
 const QUESTIONS_MAX: usize = 32;

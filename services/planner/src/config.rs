@@ -28,6 +28,7 @@ checkpoint and reads only later facts at its start; the folder may be deleted wh
 
 A wave may name checks: requests over NATS on muster.check.>, and https webhooks. The planner asks webhooks only with
 --webhook-secret, by which it signs each question, and at private addresses only those of hosts that --webhook-allow names.
+On a hub with rights, programs with the role checker answer over NATS.
 
 The planner also keeps plans: it answers muster.planner.*, and orders what approved operations need. On a hub with rights it
 does so with credentials of the role scheduler (--plans-creds).

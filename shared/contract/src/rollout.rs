@@ -30,8 +30,8 @@ use crate::version::{ApiVersion, kind};
 pub use self::after::{AFTER_MAX, WaitsFor};
 pub use self::approvals::{Approvals, ApproverRole, Approvers};
 pub use self::check::{
-    CHECK_ANSWER_BYTES_MAX, CHECK_PREFIX, CHECKS_MAX, Check, CheckAnswer, CheckRequest, CheckResult,
-    CheckSubject, CheckTarget,
+    CHECK_ANSWER_BYTES_MAX, CHECK_PREFIX, CHECK_TIMEOUT, CHECKS_MAX, Check, CheckAnswer, CheckRequest,
+    CheckResult, CheckSubject, CheckTarget,
 };
 pub use self::cron::{Cron, CronError};
 pub use self::decisions::{

@@ -1,4 +1,4 @@
-//! Makes the tokens of a hub: the operator that signs accounts, four accounts with one signing key for each role, and users.
+//! Makes the tokens of a hub: the operator that signs accounts, five accounts with one signing key for each role, and users.
 //!
 //! The token of a user with a role has no rights: the server takes them from the account, by the key that signed the token.
 //! So a stolen signing key can only make users of its role, and a role's rights change in one place.
@@ -31,6 +31,8 @@ const DEVICE_CONNECTIONS_MAX: i64 = 60_000;
 const READERS_CONNECTIONS_MAX: i64 = 64;
 /// Connections of people.
 const PEOPLE_CONNECTIONS_MAX: i64 = 1024;
+/// Connections of checkers.
+const CHECKERS_CONNECTIONS_MAX: i64 = 256;
 /// Connections of the system account.
 const SYSTEM_CONNECTIONS_MAX: i64 = 32;
 /// The server's default limit of connections.
@@ -44,6 +46,7 @@ const _: () = assert!(
         + DEVICE_CONNECTIONS_MAX
         + READERS_CONNECTIONS_MAX
         + PEOPLE_CONNECTIONS_MAX
+        + CHECKERS_CONNECTIONS_MAX
         + SYSTEM_CONNECTIONS_MAX
         + CONNECTIONS_RESERVE
         <= SERVER_CONNECTIONS_DEFAULT
@@ -141,6 +144,7 @@ fn limits_of(account: Account) -> Value {
         }
         Account::Devices => (DEVICE_CONNECTIONS_MAX, 0, limits(0, 0, 0)),
         Account::People => (PEOPLE_CONNECTIONS_MAX, 0, limits(0, 0, 0)),
+        Account::Checkers => (CHECKERS_CONNECTIONS_MAX, 0, limits(0, 0, 0)),
     };
     limits["conn"] = json!(connections);
     limits["leaf"] = json!(leaves);
@@ -295,12 +299,14 @@ mod tests {
             (Account::Devices, key(KeyPairType::Account, 7).public_key()),
             (Account::Readers, key(KeyPairType::Account, 9).public_key()),
             (Account::People, key(KeyPairType::Account, 10).public_key()),
+            (Account::Checkers, key(KeyPairType::Account, 11).public_key()),
         ]);
         let signer = key(KeyPairType::Account, 4);
         let user_key = key(KeyPairType::User, 5).public_key();
         let signers = BTreeMap::from([
             (Role::Device, signer.public_key()),
             (Role::Viewer, key(KeyPairType::Account, 8).public_key()),
+            (Role::Checker, key(KeyPairType::Account, 12).public_key()),
         ]);
         let revocations = BTreeMap::from([(key(KeyPairType::User, 6).public_key(), 1_795_000_000)]);
         let described =

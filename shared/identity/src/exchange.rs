@@ -1,15 +1,20 @@
 //! The subjects that accounts offer to each other: the one list from which account tokens, the contract's table and the
 //! tests of rights are made. It signs nothing.
 //!
-//! Five kinds of accounts share a hub. **HUB** has the streams and the services. **DEVICES** and one account for each site
+//! Six kinds of accounts share a hub. **HUB** has the streams and the services. **DEVICES** and one account for each site
 //! with a leaf node import the subjects of devices. **READERS** has mirrors of LEDGER and of the bucket `views`, and no user
 //! but the keeper, a task of muster-rollup. **PEOPLE** has the viewers, approvers, subscribers and operators, and no streams.
+//! **CHECKERS** has the programs that answer checks and hooks, and no streams.
 //!
 //! Accounts are the boundary because a request names the subject of its answer, and nats-server does not check whether the
 //! requester may publish there: within one account, a direct get of a missing key with the reply
 //! `$JS.API.STREAM.DELETE.LEDGER` deletes LEDGER. The answer to another account stays in that account. Consumers deliver to
 //! a subject of their owner's choice, so people create them on the mirrors: a wrong delivery there reaches neither HUB nor a
 //! device, and the keeper restores the mirrors.
+//!
+//! Checkers have an account of their own, because each may answer to the reply subject of a question. CHECKERS imports nothing,
+//! and its users may publish nothing else, so every question there is a request of PEOPLE, with a reply subject of the server.
+//! In PEOPLE a planner could name any subject as the reply, and a checker would publish there.
 //!
 //! READERS imports from HUB only by subjects with wildcards, even if one subject would be enough. The server delivers to a
 //! consumer's deliver subject only while there is a subscription to exactly that subject, and an import is such a
@@ -33,6 +38,8 @@ pub enum Account {
     Readers,
     /// Viewers, approvers, subscribers and operators.
     People,
+    /// Programs that answer checks and hooks.
+    Checkers,
 }
 
 /// How messages cross from one account to another.
@@ -70,7 +77,7 @@ pub const MIRROR_DELIVERY: &str = "mirror.readers";
 
 impl Account {
     /// All of them, in the order in which they are pushed to a server: an importing account before the exporting one.
-    pub const ALL: [Self; 4] = [Self::Devices, Self::People, Self::Readers, Self::Hub];
+    pub const ALL: [Self; 5] = [Self::Devices, Self::People, Self::Checkers, Self::Readers, Self::Hub];
 
     /// Its name in the contract and in messages.
     pub const fn as_str(self) -> &'static str {
@@ -79,6 +86,7 @@ impl Account {
             Self::Devices => "DEVICES",
             Self::Readers => "READERS",
             Self::People => "PEOPLE",
+            Self::Checkers => "CHECKERS",
         }
     }
 }
@@ -160,7 +168,7 @@ const fn to_reader(crossing: Crossing, subject: &'static str) -> Offer {
 const PACKAGES_BY_SEQUENCE: &str = "$JS.API.DIRECT.GET.OBJ_packages";
 
 /// Every subject that crosses from one account to another.
-pub const OFFERS: [Offer; 63] = {
+pub const OFFERS: [Offer; 64] = {
     use Crossing::{Messages, NamedRequest, Request, Requests};
     [
         to_device(Request, "muster.report.*.*"),
@@ -197,6 +205,8 @@ pub const OFFERS: [Offer; 63] = {
         to_person(Request, PACKAGES_BY_SEQUENCE),
         to_person(Request, "$JS.API.DIRECT.GET.NOTICES.muster.notice.*"),
         to_person(Messages, "muster.live.notice.*"),
+        // Questions of the planner to checkers. They do not say who asks: only a planner may.
+        offer(Account::Checkers, Account::People, Request, "muster.check.>"),
         // The API that mirrors need: wildcards, so that no push consumer delivers there.
         to_mirror("$JS.API.STREAM.INFO.*", "hub.api.STREAM.INFO.*"),
         to_mirror("$JS.API.CONSUMER.*.LEDGER", "hub.api.CONSUMER.*.LEDGER"),

@@ -5,7 +5,8 @@
 //! inbox). In an account they become the server's templates, which it fills from the user's JWT; for a server with users in
 //! its configuration they are filled here.
 //!
-//! Rules for all roles: none has `allow_responses`, which would let a requester choose where a service publishes. Services
+//! Rules for all roles: none but a checker has `allow_responses`, which would let a requester choose where a service publishes.
+//! Questions reach a checker from another account alone, so nats-server chooses its reply subject. Services
 //! answer to `_R_.>`, which only nats-server makes, for requests from other accounts; ingest also answers to `_INBOX.>` of
 //! its own account, for requests of other services. Only the keeper may delete a stream, and it reaches only the mirrors.
 
@@ -323,6 +324,8 @@ const PLANNER_REQUESTS: [&str; 6] = [
     "muster.publisher.release",
     "muster.publisher.decide",
 ];
+/// Questions of checks and of hooks of plans, which the planner asks and checkers answer.
+const CHECK_QUESTIONS: &str = "muster.check.>";
 /// Following LEDGER from its first message.
 const READ_LEDGER_MIRROR: [&str; 4] = [
     "$JS.API.STREAM.INFO.LEDGER",
@@ -381,12 +384,16 @@ impl Role {
             Self::Renewer => (vec![&[CREDENTIALS, INCIDENT_REQUESTS]], vec![&[OWN_INBOX]]),
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Maintainer => (vec![&UPDATE_STREAMS, &COPY_STREAMS], vec![&[OWN_INBOX]]),
-            Self::Planner => (vec![&PLANNER_REQUESTS, &READ_LEDGER_MIRROR], vec![&[OWN_INBOX]]),
+            Self::Planner => {
+                (vec![&PLANNER_REQUESTS, &READ_LEDGER_MIRROR, &[CHECK_QUESTIONS]], vec![&[OWN_INBOX]])
+            }
             Self::Scheduler => {
                 (vec![&KEEP_PLANS, &[ANSWERS]], vec![&[OWN_INBOX, PLANS_REQUESTS], &DISCOVERY])
             }
             Self::Gateway => (self.asked_by_people(), vec![&[OWN_INBOX]]),
             Self::Packager => (vec![&KEEP_PACKAGES], vec![&[OWN_INBOX]]),
+            // Nothing arrives in its inbox, because it may send no request; clients subscribe to theirs as they connect.
+            Self::Checker => (Vec::new(), vec![&[OWN_INBOX, CHECK_QUESTIONS]]),
             Self::Viewer | Self::Approver | Self::Subscriber | Self::Operator => {
                 (self.asked_by_people(), vec![&[OWN_INBOX, LIVE_NOTICES]])
             }
@@ -425,6 +432,11 @@ impl Role {
             ],
             _ => Vec::new(),
         }
+    }
+
+    /// Whether it may answer each message that it receives with a reply subject: once, and for as long as the planner waits.
+    pub const fn answers_questions(self) -> bool {
+        matches!(self, Self::Checker)
     }
 
     /// Whether people of the role may approve and reject waves and operations.

@@ -36,6 +36,8 @@ pub enum Role {
     Gateway,
     /// A person or program that puts packages into the hub's object store, and removes them.
     Packager,
+    /// A program that answers the planner's questions of checks and of hooks, and can do nothing else.
+    Checker,
     /// A person or program that uses the query service and the views.
     Viewer,
     /// A person or program that approves and rejects operations and waves, with the rights of a viewer beside that.
@@ -48,7 +50,7 @@ pub enum Role {
 
 impl Role {
     /// All of them, the device first.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Device,
         Self::Publisher,
         Self::Ingest,
@@ -61,6 +63,7 @@ impl Role {
         Self::Scheduler,
         Self::Gateway,
         Self::Packager,
+        Self::Checker,
         Self::Viewer,
         Self::Approver,
         Self::Subscriber,
@@ -82,6 +85,7 @@ impl Role {
             Self::Scheduler => "scheduler",
             Self::Gateway => "gateway",
             Self::Packager => "packager",
+            Self::Checker => "checker",
             Self::Viewer => "viewer",
             Self::Approver => "approver",
             Self::Subscriber => "subscriber",
@@ -101,6 +105,7 @@ impl Role {
             | Self::Scheduler
             | Self::Maintainer => Account::Hub,
             Self::Keeper => Account::Readers,
+            Self::Checker => Account::Checkers,
             Self::Planner
             | Self::Gateway
             | Self::Packager
@@ -134,7 +139,7 @@ impl Role {
             (Self::Margo | Self::Gateway, _) | (_, Account::Hub | Account::Readers) => {
                 CONNECTIONS_PER_SERVICE_KEY_MAX
             }
-            (_, Account::Devices | Account::People) => CONNECTIONS_PER_KEY_MAX,
+            (_, Account::Devices | Account::People | Account::Checkers) => CONNECTIONS_PER_KEY_MAX,
         }
     }
 
@@ -160,6 +165,8 @@ pub fn is_inbox_of_user(subject: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::exchange::{Crossing, OFFERS};
     use crate::rights::Rights;
@@ -192,8 +199,32 @@ mod tests {
                 !subscribe.iter().any(|subject| subject == "_INBOX.>" || subject == "_R_.>"),
                 "{role:?} reads the answers to others"
             );
-            assert!(role.template().get("resp").is_none(), "{role:?}");
         }
+    }
+
+    /// Elsewhere a requester would choose where the answer is published. In CHECKERS every question comes from another account,
+    /// so its reply subject is the server's.
+    #[test]
+    fn only_a_checker_answers_by_permission_of_the_question_and_once() {
+        let answers = |role: &Role| role.template().get("resp").is_some();
+        assert_eq!(Role::ALL.into_iter().filter(answers).collect::<Vec<_>>(), [Role::Checker]);
+        assert_eq!(Role::Checker.template()["resp"], json!({ "max": 1, "ttl": 10_000_000_000_u64 }));
+        let of_checkers = |role: &Role| role.account() == Account::Checkers;
+        assert_eq!(Role::ALL.into_iter().filter(of_checkers).collect::<Vec<_>>(), [Role::Checker]);
+        assert!(
+            OFFERS.iter().all(|offer| offer.to != Account::Checkers),
+            "a foreign message reaches checkers"
+        );
+    }
+
+    #[test]
+    fn a_role_without_a_subject_to_publish_to_is_denied_every_subject() {
+        for role in Role::ALL {
+            let (rights, template) = (role.rights(), role.template());
+            assert_eq!(template["pub"].get("deny").is_some(), rights.publish.is_empty(), "{role:?}");
+            assert!(!rights.subscribe.is_empty(), "{role:?} may subscribe to everything");
+        }
+        assert_eq!(Role::Checker.template()["pub"], json!({ "allow": [], "deny": [">"] }));
     }
 
     #[test]
@@ -266,6 +297,7 @@ mod tests {
             ("muster.publisher.decide", &[Role::Planner, Role::Approver]),
             ("muster.publisher.apply", &[Role::Planner]),
             ("muster.publisher.remove", &[Role::Planner]),
+            ("muster.check.>", &[Role::Planner]),
             ("muster.plan.*", &[Role::Scheduler]),
             ("muster.instance.*.*", &[Role::Scheduler]),
             ("muster.inventory.>", &[Role::Scheduler]),

@@ -1,6 +1,7 @@
 //! The rights and limits of each role in the form that an account's token has beside the role's signing key.
 
 use muster_contract::limits::DEVICE_MESSAGE_BYTES_MAX;
+use muster_contract::rollout::CHECK_TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::roles::{Role, UNLIMITED};
@@ -11,7 +12,7 @@ const DEVICE_SUBSCRIPTIONS_MAX: i64 = 16;
 const VIEWER_SUBSCRIPTIONS_MAX: i64 = 64;
 /// Subscriptions of one connection of a program that follows many subjects.
 const READER_SUBSCRIPTIONS_MAX: i64 = 256;
-/// Bytes of one message of a role that sends only requests.
+/// Bytes of one message of a role that sends only requests, or answers to checks and hooks.
 const REQUEST_BYTES_MAX: i64 = 64 * 1024;
 
 impl Role {
@@ -24,7 +25,7 @@ impl Role {
         ]);
         let (subscriptions, payload) = match self {
             Self::Device => (DEVICE_SUBSCRIPTIONS_MAX, DEVICE_MESSAGE_BYTES_MAX as i64),
-            Self::Viewer | Self::Approver => (VIEWER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
+            Self::Viewer | Self::Approver | Self::Checker => (VIEWER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
             Self::Subscriber => (READER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
             // Its requests name up to a thousand devices.
             Self::Planner => (VIEWER_SUBSCRIPTIONS_MAX, UNLIMITED),
@@ -40,10 +41,18 @@ impl Role {
             | Self::Packager
             | Self::Maintainer => (UNLIMITED, UNLIMITED),
         };
-        json!({
+        let mut template = json!({
             "pub": { "allow": filled.publish }, "sub": { "allow": filled.subscribe },
             "subs": subscriptions, "data": UNLIMITED, "payload": payload,
             "allowed_connection_types": ["STANDARD", "WEBSOCKET"],
-        })
+        });
+        // The server reads an empty list as a right to every subject.
+        if filled.publish.is_empty() {
+            template["pub"]["deny"] = json!([">"]);
+        }
+        if self.answers_questions() {
+            template["resp"] = json!({ "max": 1, "ttl": CHECK_TIMEOUT.as_nanos() as u64 });
+        }
+        template
     }
 }

@@ -7,7 +7,7 @@ use muster_identity::exchange::{Crossing, OFFERS, Offer};
 use muster_identity::leaf::{SiteImport, site_imports};
 use muster_identity::{Rights, Role};
 
-use super::rights_text::{BEGINNING, SITES, TO_COME};
+use super::rights_text::{ANSWERS, BEGINNING, FEDERATION, SITES};
 
 /// The table.
 pub(super) fn table() -> String {
@@ -21,18 +21,19 @@ pub(super) fn table() -> String {
         text += &site_crossing(&import);
     }
     for role in Role::ALL {
-        text += &rights(role.as_str(), role.account().as_str(), &role.rights());
+        let answers = if role.answers_questions() { ANSWERS } else { "" };
+        text += &rights(role.as_str(), role.account().as_str(), &role.rights(), answers);
     }
-    text += &rights("`muster auth push`", "system", &pusher_rights("{key}"));
-    text += &rights("connection watcher", "system", &watcher_rights("{key}"));
-    text += TO_COME;
+    text += &rights("`muster auth push`", "system", &pusher_rights("{key}"), "");
+    text += &rights("connection watcher", "system", &watcher_rights("{key}"), "");
+    text += FEDERATION;
     text
 }
 
-fn rights(who: &str, account: &str, rights: &Rights) -> String {
+fn rights(who: &str, account: &str, rights: &Rights, answers: &str) -> String {
     let (publish, subscribe) =
         (list("May publish", &rights.publish), list("May subscribe", &rights.subscribe));
-    format!("\n## {who}, in {account}\n\n{publish}{subscribe}")
+    format!("\n## {who}, in {account}\n\n{publish}{subscribe}{answers}")
 }
 
 /// A row for each site: the same subjects, with its own name.
@@ -58,5 +59,6 @@ const fn how(crossing: Crossing) -> &'static str {
 
 fn list(title: &str, subjects: &[String]) -> String {
     let listed: Vec<_> = subjects.iter().map(|subject| format!("`{subject}`")).collect();
-    format!("- {title}: {}\n", listed.join(" · "))
+    let listed = if listed.is_empty() { "nothing".to_owned() } else { listed.join(" · ") };
+    format!("- {title}: {listed}\n")
 }

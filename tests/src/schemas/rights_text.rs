@@ -1,5 +1,5 @@
 //! The text of `schemas/RIGHTS.md` beside its lists: the purpose of each account, the limits of each boundary, and the rights
-//! of roles that do not exist yet. It lists no right that a role has.
+//! of a federation. It lists no subject of a role.
 
 /// Before the lists.
 pub(super) const BEGINNING: &str = "\
@@ -17,6 +17,7 @@ tried without foreign replies, because HUB is one domain of trust (below).
 | HUB | services: publisher, ingest, rollup, renewer, the planner's scheduler; for an hour a maintainer | all streams |
 | READERS | the keeper | mirrors of LEDGER and of the bucket `views` |
 | PEOPLE | viewers, approvers, subscribers, operators, packagers, the planner, gateways | none |
+| CHECKERS | checkers: programs that answer checks and hooks | none |
 | DEVICES | devices; gateways for devices that speak HTTP (role margo) | none |
 | one for each site with a leaf node | the site's server | none; imports what DEVICES imports, for that site alone |
 | system | `muster auth push`, the connection watcher | none |
@@ -58,6 +59,11 @@ it to list packages. A packager writes it, may
 remove every package by rollups, and reaches no other stream
 ([decision 0040](../shared/decisions/0040-packages-in-the-hub.md)).
 
+**Checkers.** The planner alone may ask on `muster.check.>`, and checkers alone may subscribe to it, so nobody else hears a
+question or answers it. Every question comes from PEOPLE, so the server chooses its reply subject, and an answer goes to the
+planner and nowhere else. CHECKERS imports nothing: what a member of PEOPLE has answered to `muster.check.>` stays in
+PEOPLE, and no checker hears it. Checkers trust each other: each hears every question, and the first answer counts.
+
 **Headers.** DOWNLINK takes messages of a person (an operator's `muster.credential.*.*`), and so does the bucket `http_devices`
 (`$KV.http_devices.*`, the accepted clients, and a gateway's `$KV.http_devices.{site}.*`). Both
 refuse rollups, lifespans, counters, batches, schedules, sources and wrong expectations. A trace goes only where its sender may
@@ -76,15 +82,15 @@ that API do not pass a leaf node.
 |---|---|---|---|---|
 ";
 
-/// After the lists.
-pub(super) const TO_COME: &str = "
-## Roles without a list of their own, and roles to come
+/// After the subjects of a role that answers questions.
+pub(super) const ANSWERS: &str =
+    "- May answer: each message with a reply subject that it receives, once and within 10 s\n";
 
-A role to come has no rights, no signing key and no credentials: its subjects are refused to everybody. This is what it will
-get, and nothing beside it.
+/// After the lists.
+pub(super) const FEDERATION: &str = "
+## Roles without a list of their own
 
 | role | account | publishes | subscribes | crosses between accounts |
 |---|---|---|---|---|
-| federation (there) | PEOPLE of each hub; HUB and READERS of the top | at each hub as `subscriber`; at the top as `rollup` and `keeper` | the same | nothing of its own |
-| checker (to come) | PEOPLE | replies to what it is asked | `muster.check.{check}` of the checks in its credentials | HUB to PEOPLE: `muster.check.*`, request; the planner gets the right to publish it |
+| federation | PEOPLE of each hub; HUB and READERS of the top | at each hub as `subscriber`; at the top as `rollup` and `keeper` | the same | nothing of its own |
 ";

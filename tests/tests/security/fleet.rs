@@ -204,7 +204,7 @@ fn nothing_was_refused_or_given_away(hub: &Guarded) {
     let mut seeds = Vec::new();
     secrets(hub.dir(), &mut seeds);
     // Operator, system, signers and credentials of the roles, of push and the watcher, and a key a device.
-    assert_eq!(seeds.len(), 2 + 16 + 15 + 2, "{}", hub.dir().display());
+    assert_eq!(seeds.len(), 2 + 17 + 16 + 2, "{}", hub.dir().display());
     for log in logs {
         let refused = log.lines().find(|line| line.contains("ermissions"));
         assert_eq!(refused, None, "somebody lacked a right:\n{log}");

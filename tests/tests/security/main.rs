@@ -4,7 +4,7 @@
 //! every reply ([`matrix`]) and with foreign [`replies`] to services, whom [`records`] of changes name, a whole [`fleet`], and
 //! the mirrors that its [`keeper`] keeps, which the [`clients`] of people read in every way; foreign [`receipts`]; the same services
 //! on a cluster ([`clustered`]) and on an [`open`] server; what one reader takes delays no other ([`shares`]); who may
-//! decide about [`rollouts`], who puts and fetches [`packages`], who copies a hub ([`backup`]), and what is [`forbidden`] by a list written by hand.
+//! decide about [`rollouts`], who puts and fetches [`packages`], who hears and answers [`checks`], who copies a hub ([`backup`]), and what is [`forbidden`] by a list written by hand.
 //! Attempts over HTTP and gRPC need a gateway and are in `tests/tests/gateway` and `tests/tests/margo_api`; `tests/CLAIMS.md` lists all
 //! attempts with their tests.
 
@@ -12,6 +12,7 @@
 
 mod attempts;
 mod backup;
+mod checks;
 mod clients;
 mod clustered;
 mod command;

@@ -132,6 +132,7 @@ async fn what_each_role_changes_by_any_subject_and_reply_is_the_table_of_rights(
     let readers = [
         Role::Viewer,
         Role::Approver,
+        Role::Checker,
         Role::Planner,
         Role::Subscriber,
         Role::Operator,

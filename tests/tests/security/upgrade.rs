@@ -1,7 +1,7 @@
 //! A running hub of the release before READERS and PEOPLE is upgraded: no device needs a new key, and people who had the
-//! right to write by a reply subject lose it.
+//! right to write by a reply subject lose it. And a running hub of the release before CHECKERS.
 
-use muster_bus::{Bus, Outgoing, Start};
+use muster_bus::{Bus, Outgoing, RequestError, Start};
 use muster_contract::subjects::{self, stream};
 use muster_contract::{DeviceKey, SiteId};
 use muster_identity::Role;
@@ -49,6 +49,27 @@ async fn an_upgrade_of_a_running_hub_disturbs_no_device_and_moves_people() {
     hub.mirror().await;
     let subscriber = connect(hub.config(Role::Subscriber)).await;
     soon("LEDGER", subscriber.replay("LEDGER", &[], Start::First)).await.unwrap();
+}
+
+/// The credentials of the planner stay as they are: the server takes its right to ask from the account.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_of_a_running_hub_lets_checkers_answer_its_planner() {
+    const CHECK: &str = "muster.check.smoke";
+    let hub = Guarded::start_without_checkers();
+    let planner = connect(hub.config(Role::Planner)).await;
+    let ask = async || planner.request(CHECK, "{}".into(), std::time::Duration::from_secs(1)).await;
+    assert!(matches!(ask().await, Err(RequestError::Forbidden { .. })));
+
+    let said = hub.decide(&["auth", "upgrade"]);
+    assert!(said.contains("CHECKERS") && !said.contains("READERS"), "{said}");
+    hub.decide(&["auth", "push"]);
+
+    let enters = async || Raw::connect(hub.server.port(), &hub.creds(Role::Checker)).is_ok();
+    until("the server accepts a checker", enters, |enters| *enters).await;
+    let checker = connect(hub.config(Role::Checker)).await;
+    let _responder = checker.respond(CHECK, |_| "an answer".into()).await.unwrap();
+    let answer = until("an answer", ask, Result::is_ok).await.unwrap();
+    assert_eq!(answer, "an answer");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -59,6 +59,7 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
         devices: account_key(),
         readers: account_key(),
         people: account_key(),
+        checkers: account_key(),
         system: system.public_key(),
         operator_token: claims::operator(&operator, "muster", &system.public_key(), now)?,
         system_token: claims::system(&operator, &system.public_key(), now)?,

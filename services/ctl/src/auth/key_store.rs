@@ -47,6 +47,9 @@ pub(super) struct Authority {
     /// The public key of PEOPLE; empty as that of READERS.
     #[serde(default)]
     pub(super) people: String,
+    /// The public key of CHECKERS; empty as that of READERS.
+    #[serde(default)]
+    pub(super) checkers: String,
     /// The public key of the system account.
     pub(super) system: String,
     /// The operator's token.
@@ -79,6 +82,7 @@ impl Authority {
             Account::Devices => &self.devices,
             Account::Readers => &self.readers,
             Account::People => &self.people,
+            Account::Checkers => &self.checkers,
         }
     }
 

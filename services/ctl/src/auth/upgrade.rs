@@ -52,7 +52,11 @@ pub(super) fn run(args: &VaultArgs, now: u64) -> Result<UpgradeResult, AuthError
 /// Adds the missing accounts; returns their names.
 fn add_accounts(store: &mut KeyStore) -> Vec<String> {
     let authority = &mut store.authority;
-    let missing = [(Account::Readers, &mut authority.readers), (Account::People, &mut authority.people)];
+    let missing = [
+        (Account::Readers, &mut authority.readers),
+        (Account::People, &mut authority.people),
+        (Account::Checkers, &mut authority.checkers),
+    ];
     let mut added = Vec::new();
     for (account, key) in missing.into_iter().filter(|(_, key)| key.is_empty()) {
         *key = account_key();
@@ -116,17 +120,20 @@ mod tests {
         init::run(&InitArgs { vault: args.clone(), name, resolver_dir }, 1).unwrap();
         let file = dir.join("authority.json");
         let mut authority: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        for account in ["readers", "people"] {
+        for account in ["readers", "people", "checkers"] {
             authority.as_object_mut().unwrap().remove(account);
         }
-        authority["signers"].as_object_mut().unwrap().remove("keeper");
+        for role in ["keeper", "checker"] {
+            authority["signers"].as_object_mut().unwrap().remove(role);
+            std::fs::remove_file(dir.join(format!("signers/{role}.seed"))).unwrap();
+            std::fs::remove_file(dir.join(format!("creds/{role}.creds"))).unwrap();
+        }
         std::fs::write(&file, authority.to_string()).unwrap();
-        std::fs::remove_file(dir.join("signers/keeper.seed")).unwrap();
-        std::fs::remove_file(dir.join("creds/keeper.creds")).unwrap();
         std::fs::remove_file(dir.join("creds/watcher.creds")).unwrap();
         let file = dir.join("roster.json");
         let mut registry: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        registry["users"].as_array_mut().unwrap().retain(|user| user["role"] != "keeper");
+        let is_older = |user: &Value| user["role"] != "keeper" && user["role"] != "checker";
+        registry["users"].as_array_mut().unwrap().retain(is_older);
         std::fs::write(&file, registry.to_string()).unwrap();
         args
     }
@@ -144,7 +151,7 @@ mod tests {
         assert!(matches!(KeyStore::open(&dir), Err(AuthError::Outdated(_))));
         let (viewer, rollup) = (token(&dir, "viewer"), token(&dir, "rollup"));
         let upgraded = run(&args, 5).unwrap();
-        assert_eq!(upgraded.new_accounts, ["READERS", "PEOPLE"]);
+        assert_eq!(upgraded.new_accounts, ["READERS", "PEOPLE", "CHECKERS"]);
         assert!(upgraded.to_renew.is_empty(), "{:?}", upgraded.to_renew);
         let store = KeyStore::open(&dir).unwrap();
         let now = (token(&dir, "viewer"), token(&dir, "rollup"), token(&dir, "keeper"));
@@ -152,6 +159,7 @@ mod tests {
         assert_eq!(now.0.nats.issuer_account, store.authority.people);
         assert_eq!(now.1.nats.issuer_account, store.authority.hub);
         assert_eq!(now.2.nats.issuer_account, store.authority.readers);
+        assert_eq!(token(&dir, "checker").nats.issuer_account, store.authority.checkers);
         assert!(now.1.tag("signer-operator").is_some(), "the rollup knows an operator");
         assert_eq!(token(&dir, "watcher").tag("role"), Some("watcher"));
     }

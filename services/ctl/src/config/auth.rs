@@ -27,6 +27,8 @@ Then for each device:
   muster-agent accept --data-dir DATA press-4.jwt   on the device
 And for each person who asks:
   muster auth creds viewer --name anna -o anna.creds --valid 90d
+And for each program that answers checks of rollouts or hooks of plans over NATS, and does nothing else:
+  muster auth creds checker --name smoke -o smoke.creds
 A site with a server of its own, to which its devices connect instead of the hub:
   muster auth leaf plant7                           an account at the hub, and leaves/plant7 for the site's server
 A directory of an older release:
@@ -246,8 +248,8 @@ fn any_role(name: &str) -> Result<Role, String> {
 }
 
 fn role(name: &str) -> Result<Role, &'static str> {
-    let rule = "must be publisher, ingest, rollup, renewer, keeper, maintainer, margo, planner, gateway, viewer, \
-                subscriber or operator; `muster enroll` is for devices";
+    let rule = "must be publisher, ingest, rollup, renewer, keeper, maintainer, margo, planner, scheduler, gateway, \
+                packager, checker, viewer, approver, subscriber or operator; `muster enroll` is for devices";
     Role::of(name).filter(|role| *role != Role::Device).ok_or(rule)
 }
 

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_contract::limits::PLAN_HOOKS_MAX;
+use muster_contract::rollout::CHECK_TIMEOUT;
 use muster_contract::{PlanName, Timestamp};
 use muster_domain::plans::{HookRun, PlansState};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::asker::{Asker, CHECK_TIMEOUT};
+use crate::asker::Asker;
 use crate::metrics::Metrics;
 use crate::services::Requests;
 

@@ -18,6 +18,8 @@ use crate::webhook_url::WebhookUrl;
 pub const CHECKS_MAX: usize = 16;
 /// Bytes of an answer to a check.
 pub const CHECK_ANSWER_BYTES_MAX: usize = 4096;
+/// Longest time for one answer to a check, or to a hook of a plan.
+pub const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most answers that one check needs.
 const CHECK_COUNT_MAX: u32 = 100;
 /// Shortest time between two questions of a check.

@@ -438,7 +438,7 @@ fn requests() -> Vec<Channel> {
             None,
             &["CheckRequest", "HookRequest"],
             "The planner asks a check of a wave, or a hook of a plan. A service that knows the answer subscribes to the subject that \
-             `rollout.yaml` or the plan names; no answer is inconclusive. On a hub with rights nobody may answer here yet: name a webhook there.",
+             `rollout.yaml` or the plan names; no answer is inconclusive. On a hub with rights it has the role checker.",
         ),
         Channel::new(
             "ingestQuarantine",

@@ -14,7 +14,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 41] = [
+const ROLES: [(&str, Action, &[&str]); 42] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired", "rollout"]),
@@ -117,6 +117,7 @@ const ROLES: [(&str, Action, &[&str]); 41] = [
     ("viewer", Send, &["publisherStatus", "publisherTargets"]),
     ("planner", Send, &["publisherStatus", "publisherTargets", "publisherRelease", "publisherDecide"]),
     ("planner", Send, &["check"]),
+    ("checker", Receive, &["check"]),
     (
         "gateway",
         Send,

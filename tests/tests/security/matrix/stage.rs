@@ -1,10 +1,10 @@
-//! The hub that everything is tried on: something in every stream, mirrors, and services that answer every request with a
-//! text and note who asked. It tries nothing itself.
+//! The hub that everything is tried on: something in every stream, mirrors, services that answer every request with a
+//! text and note who asked, and a checker that answers every question. It tries nothing itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use muster_bus::{Bus, Call, EndpointSpec, Outgoing, Requester, ServiceSpec, Serving};
+use muster_bus::{Bus, Call, EndpointSpec, Outgoing, Requester, Responder, ServiceSpec, Serving};
 use muster_identity::Role;
 use muster_identity::exchange::Account;
 use muster_tests::guarded::Guarded;
@@ -51,6 +51,7 @@ pub(crate) struct Stage {
     pub(crate) asked: Arc<Mutex<Vec<Requester>>>,
     barriers: Mutex<Vec<Barrier>>,
     _serving: Vec<Serving>,
+    _checker: Responder,
     _services: Vec<Bus>,
 }
 
@@ -99,8 +100,11 @@ impl Stage {
             serve(&rollup, "muster-query", ENDPOINTS[1], &asked).await,
             serve(&ingest, "muster-ingest", ENDPOINTS[2], &asked).await,
         ];
+        let checker = connect(hub.config(Role::Checker)).await;
+        let answering = checker.respond("muster.check.>", |_| "an answer".into()).await.unwrap();
         let barriers = Mutex::new(BARRIERS.map(|(role, subjects)| Barrier::new(&hub, role, subjects)).into());
-        Self { hub, ingest, asked, barriers, _serving: serving, _services: vec![publisher, rollup, operator] }
+        let services = vec![publisher, rollup, operator, checker];
+        Self { hub, ingest, asked, barriers, _serving: serving, _checker: answering, _services: services }
     }
 
     /// Waits until JetStream has handled the requests that were made, and each stream of HUB what was published to it.
