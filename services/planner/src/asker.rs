@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use muster_contract::canonical::Digest;
@@ -135,6 +134,8 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use muster_bus::RequestError;
     use serde_json::json;
 
