@@ -313,7 +313,7 @@ impl Evidence {
         self.fleet.heard(key)
     }
 
-    /// The number of a device, for [`Self::targets`].
+    /// The number of a device, for [`Self::target_lines`].
     pub(crate) fn number(&self, key: &DeviceKey) -> Option<DeviceNumber> {
         self.fleet.device_number(key)
     }
@@ -324,16 +324,16 @@ impl Evidence {
     }
 
     /// A deployment on many devices for a rollout, by their numbers.
-    pub(crate) fn targets<'a>(
+    pub(crate) fn target_lines<'a>(
         &'a self,
         id: &DeploymentId,
     ) -> impl Fn(Option<DeviceNumber>) -> Line<'a> + use<'a> {
-        self.fleet.rollout_targets(id)
+        self.fleet.target_lines(id)
     }
 
     /// A deployment on a device for a rollout.
-    pub(crate) fn target(&self, id: &DeploymentId, key: &DeviceKey) -> Line<'_> {
-        self.fleet.rollout_target(id, key)
+    pub(crate) fn target_line(&self, id: &DeploymentId, key: &DeviceKey) -> Line<'_> {
+        self.fleet.target_line(id, key)
     }
 
     /// The generation of a device's last report of a deployment, if it says that the device has removed the deployment.

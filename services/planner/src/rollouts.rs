@@ -297,7 +297,7 @@ impl TrackedRollouts {
 impl TrackedRollout {
     fn observe(&mut self, at: usize, evidence: &Evidence) -> bool {
         let Some(key) = self.live.key(at) else { return false };
-        let line = evidence.target(self.live.deployment(), key);
+        let line = evidence.target_line(self.live.deployment(), key);
         self.live.observe(at, Some(&line))
     }
 

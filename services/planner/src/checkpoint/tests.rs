@@ -171,7 +171,7 @@ impl State {
         let (is_known, has_due) = self.answered(self.evidence.ledger_time(Instant::now()));
         let Self { evidence, rollouts } = self;
         let id = deployment();
-        let line = |key: &muster_contract::DeviceKey| Some(evidence.target(&id, key));
+        let line = |key: &muster_contract::DeviceKey| Some(evidence.target_line(&id, key));
         let states: Vec<_> = rollouts
             .all()
             .map(|rollout| {

@@ -82,7 +82,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         rollout.forget_refusals(now);
         (rollout.is_touched, rollout.has_failed) = (false, false);
         let evidence = &self.evidence;
-        let line = |device: &DeviceKey| Some(evidence.target(&key.0, device));
+        let line = |device: &DeviceKey| Some(evidence.target_line(&key.0, device));
         rollout.live.judge(&line, time);
         let progress = rollout.live.progress(&line, evidence.ledger_seq());
         let refused: BTreeSet<_> = rollout.refusals.keys().cloned().collect();
@@ -140,7 +140,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         for device in &released {
             if let Some(at) = rollout.live.find(device) {
                 rollout.live.set_answer(at, request.before.is_none(), now);
-                rollout.live.observe(at, Some(&evidence.target(&key.0, device)));
+                rollout.live.observe(at, Some(&evidence.target_line(&key.0, device)));
                 rollout.is_touched = true;
                 rollout.answered_at = Some(Instant::now());
             }

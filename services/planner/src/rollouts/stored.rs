@@ -169,7 +169,7 @@ impl StoredDeployment {
         now: Instant,
     ) -> Option<(DeploymentId, TrackedDeployment)> {
         let Self { deployment, revision, listing_ms, copied_at, age_ms, is_outdated, rollouts } = self;
-        let line = evidence.targets(&deployment);
+        let line = evidence.target_lines(&deployment);
         let of_rollout = |StoredRollout { file, digest, policy, targets }: StoredRollout| {
             let targets = targets.into_iter().map(|target| target.target(devices));
             let (targets, numbers): (Vec<_>, Vec<_>) =

@@ -42,14 +42,14 @@ impl Fleet {
         self.devices.get(device as usize).map(|device| self.key_of(device))
     }
 
-    /// The deployment on the device for a rollout: a device without a line of it is heard, or not, all the same.
-    pub fn rollout_target(&self, id: &DeploymentId, key: &DeviceKey) -> Line<'_> {
-        self.rollout_targets(id)(self.device_number(key))
+    /// The line of a rollout's target. If the view has none, it says only how the device is heard.
+    pub fn target_line(&self, id: &DeploymentId, key: &DeviceKey) -> Line<'_> {
+        self.target_lines(id)(self.device_number(key))
     }
 
-    /// The same as [`Self::rollout_target`] for many devices of one deployment: no name is looked up again. `None` is a device that LEDGER
+    /// The same as [`Self::target_line`] for many devices of one deployment: no name is looked up again. `None` is a device that LEDGER
     /// does not know, so it was never heard.
-    pub fn rollout_targets<'a>(
+    pub fn target_lines<'a>(
         &'a self,
         id: &DeploymentId,
     ) -> impl Fn(Option<DeviceNumber>) -> Line<'a> + use<'a> {

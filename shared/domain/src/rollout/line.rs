@@ -33,7 +33,7 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// A device without a line of the deployment, of which it is known how it is heard.
+    /// The line of a device for which the view has none: it says only how the device is heard.
     pub const fn of_hearing(freshness: Freshness, last_heard_at: Option<Timestamp>) -> Self {
         Self {
             standing: Standing::Removed,
@@ -55,7 +55,7 @@ impl Line<'_> {
         is_of_content && !matches!(self.standing, Standing::Waiting | Standing::Outdated)
     }
 
-    /// Whether the device is not heard, and has not reported what it has of the content that it shall have now.
+    /// Whether the device is silent, and has not reported the content that its desired state has now.
     pub(super) fn is_unreached(&self) -> bool {
         let is_removing = self.leaving && self.standing != Standing::Removed;
         let is_older = !self.leaving && matches!(self.standing, Standing::Waiting | Standing::Outdated);

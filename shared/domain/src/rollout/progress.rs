@@ -58,7 +58,7 @@ pub struct RolloutProgress {
     /// Time since which each target is not heard; the least time if it was never heard.
     #[serde(skip)]
     pub silent_since: Vec<Option<Timestamp>>,
-    /// After a rollback or an abort: targets that are not heard, and may still run what it took back. Facts alone do not keep it.
+    /// Silent targets that may still run the content after a rollback or an abort. A [`LiveRollout`](super::LiveRollout) leaves it empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreached: Vec<DeviceKey>,
     /// The waves and the next step.

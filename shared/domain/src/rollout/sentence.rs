@@ -117,7 +117,8 @@ impl RolloutProgress {
         let end = |began: Option<Timestamp>, time: Option<Duration>| began?.checked_add(time?).ok();
         let ends = [end(began, of_wave), end(record.first_began(), rollout)];
         let is_running = matches!(self.phase(), RolloutPhase::Running);
-        ends.into_iter().flatten().min().filter(|_| is_running).map(|end| (end, at_end.verb()))
+        let first = ends.into_iter().flatten().min().filter(|_| is_running);
+        first.map(|end| (whole_second(end), at_end.verb()))
     }
 
     /// Whether it is open and has no deadline.
@@ -133,8 +134,7 @@ impl RolloutProgress {
     /// The deadline in words; `None` if the rollout has ended.
     pub fn bound(&self) -> Option<String> {
         let unbounded = || self.is_unbounded().then(|| "unbounded: no deadline ends this".to_owned());
-        let until =
-            |(at, verb): (_, RolloutVerb)| format!("deadline {}, then {}", whole_second(at), verb.as_str());
+        let until = |(at, verb): (Timestamp, RolloutVerb)| format!("deadline {at}, then {}", verb.as_str());
         self.deadline().map(until).or_else(unbounded)
     }
 

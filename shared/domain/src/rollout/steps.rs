@@ -44,19 +44,15 @@ pub(super) struct Steps<'a> {
 impl Steps<'_> {
     /// The next step. A device that joins a wave after it has passed gets the content, and holds up no later wave.
     pub(super) fn next(&self, targets: &dyn Targets) -> Step {
+        if let Some(failed) = self.first_failed() {
+            return failed;
+        }
         let mut of_passed = None;
         for (at, state) in self.states.iter().enumerate() {
             let is_released = state.tally.released == state.tally.targets;
-            if is_released && state.gate == Gate::Open {
-                continue;
-            }
             // Devices that come after the end of a rollout get its content without gates.
-            let has_succeeded = self.phase == RolloutPhase::Succeeded;
-            if has_succeeded && is_released {
+            if is_released && (state.gate == Gate::Open || self.phase == RolloutPhase::Succeeded) {
                 continue;
-            }
-            if let Some((because, verb)) = self.failure(at).filter(|_| !has_succeeded) {
-                return Step::Fail { wave: at, because, verb };
             }
             if is_released {
                 return self.gated(at, state);
@@ -68,6 +64,26 @@ impl Steps<'_> {
             of_passed.get_or_insert(step);
         }
         of_passed.unwrap_or(Step::Done)
+    }
+
+    /// The first wave that has failed, of those that have passed and the next one. It comes before any release, also to a late device of
+    /// an earlier wave.
+    fn first_failed(&self) -> Option<Step> {
+        if self.phase == RolloutPhase::Succeeded {
+            return None;
+        }
+        for (at, state) in self.states.iter().enumerate() {
+            if state.tally.released == state.tally.targets && state.gate == Gate::Open {
+                continue;
+            }
+            if let Some((because, verb)) = self.failure(at) {
+                return Some(Step::Fail { wave: at, because, verb });
+            }
+            if !state.has_passed {
+                break;
+            }
+        }
+        None
     }
 
     /// The step at the gate behind a released wave.

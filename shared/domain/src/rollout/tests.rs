@@ -236,6 +236,8 @@ fn a_device_that_joins_a_passed_wave_gets_the_content_and_holds_nothing() {
     let full = |second: &[_]| passed(&[CONFIRMED, DARK, WAITING], second).step;
     assert_eq!(full(&[WAITING]), release(1, &[3]), "there is no place in flight for the late one");
     assert_eq!(full(&[DARK]), Step::Wait { wave: 1, because: Blocked::Gate });
+    let failed = Step::Fail { wave: 1, because: Failure::Gate, verb: RolloutVerb::Pause };
+    assert_eq!(passed(&[CONFIRMED, WAITING], &[FAILED]).step, failed, "a failure comes before a release");
     let late = Step::Wait { wave: 0, because: Blocked::InFlight };
     assert_eq!(full(&[CONFIRMED]), late, "it does not end without the late one");
 }
