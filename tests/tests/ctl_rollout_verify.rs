@@ -247,7 +247,7 @@ waves: [{name: ours, site: plant7, approval: before}]
     watch.says(no_planner).await;
     release(&system, &sleeper("web", 2)).await;
     let line = watch.line_with(" of ").await;
-    assert!(line.contains("wave ours of web"), "waves are told meanwhile, and nothing is repeated: {line}");
+    assert!(line.contains("wave ours of web"), "the watch lists waves meanwhile and repeats nothing: {line}");
     let event: Value = serde_json::from_str(&events.line_with("waiting").await).unwrap();
     assert_eq!((&event["kind"], &event["wave"]), (&"wave".into(), &"ours".into()), "{event}");
     system.start_again(PLANNER);
