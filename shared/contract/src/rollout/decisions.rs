@@ -227,7 +227,8 @@ impl RolloutRecord {
         self.of_this_run().iter().find(is_begin).map(|decision| decision.at)
     }
 
-    /// The newest result of the checks of a wave in the run under way. A rollout that was resumed asks failed checks again.
+    /// The result of the checks of a wave in the run under way, which stays once they have passed or failed. A rollout that was resumed
+    /// asks failed checks again.
     pub fn checked(&self, wave: &str) -> Option<&RolloutDecision> {
         let run = self.of_this_run();
         let is_check =
@@ -344,9 +345,11 @@ impl RolloutRecord {
             RolloutVerb::Begin | RolloutVerb::Ready | RolloutVerb::Force | RolloutVerb::Approve => {
                 self.has(decision, approvals)
             }
+            // A result that passed or failed stays: a message that comes late, or another planner, does not change it.
             RolloutVerb::Check => {
                 let name = decision.wave.as_ref().map_or("", WaveName::as_str);
-                self.checked(name).is_some_and(|held| held.result == decision.result)
+                let is_final = |held: Option<CheckResult>| held != Some(CheckResult::Inconclusive);
+                self.checked(name).is_some_and(|held| is_final(held.result) || held.result == decision.result)
             }
             RolloutVerb::Retry => self.last().is_some_and(|last| last.verb == RolloutVerb::Retry),
             RolloutVerb::Resume => self.phase().is_running(),

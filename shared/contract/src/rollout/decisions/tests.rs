@@ -227,6 +227,7 @@ fn results_of_checks_replace_inconclusive_ones_and_end_with_their_run() {
     assert!(decide(Check, 6, fail), "after a resume the same failure is a new one");
     assert!(decide(Pause, 7, None) && decide(Resume, 8, None) && decide(Check, 9, pass));
     assert!(decide(Ready, 10, None) && !decide(Ready, 11, None));
+    assert!(!decide(Check, 11, fail) && !decide(Check, 11, unknown), "a late result changes nothing");
     assert_eq!(record.decisions.iter().filter(|decision| decision.result == unknown).count(), 0);
     assert_eq!(record.checked("canary").unwrap().result, pass);
     assert_eq!((record.ready("canary").unwrap().as_second(), record.ready("other")), (10, None));
