@@ -156,8 +156,8 @@ impl<D: Downlink> Announcer<D> {
                     self.follows(&older);
                 }
             }
-            Command::Resume(fleet, answer) => {
-                let _ = answer.send(self.accept(fleet, DeviceTable::resume));
+            Command::Resume(fleet, older, answer) => {
+                let _ = answer.send(self.accept(fleet, |table, fleet| table.resume(fleet, &older)));
             }
             Command::LastPublished(answer) => {
                 // The requester may be gone.

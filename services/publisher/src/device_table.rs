@@ -90,17 +90,17 @@ impl DeviceTable {
         count
     }
 
-    /// Accepts the last published commit again after a start, as far as the documents show which that is. A commit that would
-    /// change a document of another commit or of a request may be older, so it is refused: published documents must not go
-    /// back.
+    /// Accepts a good commit after a start with a bad one. `older` has its known ancestors. A commit that would change a document of
+    /// any other commit or of a request may be older, so it is refused: published documents must not go back.
     ///
     /// # Errors
     /// The commit is refused; the table is unchanged.
-    pub(crate) fn resume(&mut self, fleet: Fleet) -> Result<usize, Problems> {
+    pub(crate) fn resume(&mut self, fleet: Fleet, older: &BTreeSet<String>) -> Result<usize, Problems> {
         let changed = compose::changes(&fleet, &self.held)?.due;
         let of_another = |key: &&DeviceKey| {
             let document = self.held.get(*key).and_then(|held| held.document.as_ref());
-            document.is_some_and(|document| document.source.revision != fleet.revision)
+            let is_known = |revision: &String| *revision == fleet.revision || older.contains(revision);
+            document.is_some_and(|document| !is_known(&document.source.revision))
         };
         if let Some(key) = changed.iter().find(of_another) {
             let mut problems = Problems::default();

@@ -123,12 +123,36 @@ impl Repository {
     /// # Errors
     /// They could not be read.
     pub async fn history(&self, newest: &str) -> Result<BTreeSet<String>, GitError> {
+        Ok(self.revisions(&[newest]).await?.lines().map(str::to_owned).collect())
+    }
+
+    /// A polled commit of the branch and those before it, the newest first, at most `max`: of a merge, its first parent.
+    ///
+    /// # Errors
+    /// They could not be read.
+    pub async fn line(&self, newest: &str, max: usize) -> Result<Vec<String>, GitError> {
+        let max = format!("--max-count={max}");
+        Ok(self.revisions(&["--first-parent", &max, newest]).await?.lines().map(str::to_owned).collect())
+    }
+
+    /// The files of a commit of [`Self::line`].
+    ///
+    /// # Errors
+    /// They could not be read.
+    pub async fn of_line(&self, revision: &str) -> Result<Tree, GitError> {
+        let _turn = self.turn.lock().await;
+        listing::tree(&self.git, &in_mirror(&self.mirror), revision).await
+    }
+
+    /// Commits of the branch, as `git rev-list` gives them, one a line.
+    async fn revisions(&self, args: &[&str]) -> Result<String, GitError> {
         self.git.check_token().await?;
         let _turn = self.turn.lock().await;
         self.fetch_into(&self.branch.reference(), BRANCH_REF, DEPTH_OF_HISTORY).await?;
-        let args = [&in_mirror(&self.mirror), "rev-list", newest, "--"];
+        let mirror = in_mirror(&self.mirror);
+        let args = [mirror.as_str(), "rev-list"].into_iter().chain(args.iter().copied()).chain(["--"]);
         let output = self.git.run(FETCH, LOCAL_LIMIT, args).await?;
-        Ok(String::from_utf8_lossy(&output).lines().map(str::to_owned).collect())
+        Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
     /// The branch's commit.

@@ -13,13 +13,16 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::hang::HangReport;
 use crate::announce::{AnnouncerHandle, Context};
-use crate::git::Repository;
+use crate::git::{GitError, Repository};
 use crate::metrics::CommitResult;
 use crate::problems::Problems;
 use crate::source::{self, Fleet, Policy, Tree};
 
 /// Longest delay between two polls while they fail, unless polls are rarer anyway.
 const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// Commits that are read, at most, to find the newest good one after a start with a bad one.
+const RESUME_COMMITS_MAX: usize = 20;
 
 /// How the repository is polled, and which commits are published.
 #[derive(Debug, Clone, Copy)]
@@ -46,11 +49,11 @@ pub(crate) struct Poller {
     known: Option<String>,
     /// The fleet of that commit, if the announcer refused it because of requested deployments, which may be removed later.
     refused_fleet: Option<(Fleet, Problems)>,
-    /// The branch's commit, if the announcer accepted it.
+    /// The last commit of the branch that the announcer accepted: the documents of its ancestors may be replaced.
     newest: Option<String>,
     /// Whether the announcer has accepted a commit since the start.
     has_published: bool,
-    /// Whether the last published commit was passed on since the start, because the branch's was refused.
+    /// Whether an earlier commit was passed on since the start, because the branch's was refused.
     has_resumed: bool,
 }
 
@@ -135,13 +138,13 @@ impl Poller {
             None => self.retry_refused().await,
         }
         self.report_ancestors(unseen).await;
-        self.has_published || self.has_resumed || self.resume_last_published().await
+        self.has_published || self.has_resumed || self.resume().await
     }
 
     /// Reads the branch's commit and passes it on.
     async fn publish_tree(&mut self, tree: Tree) {
         let revision = tree.revision.clone();
-        (self.refused_fleet, self.newest) = (None, None);
+        self.refused_fleet = None;
         match self.read(tree).await {
             Ok(fleet) => self.publish(fleet).await,
             Err(problems) => self.refuse(&revision, problems),
@@ -198,8 +201,39 @@ impl Poller {
         self.context.status.set_refused(revision, problems);
     }
 
-    /// After a start with a bad commit: passes on the last published commit again, to complete an interrupted publish and to
-    /// know Git's content. False if that commit cannot be read now; until then the fleet keeps its desired state.
+    /// After a start with a bad commit: passes on the newest good one before it, or else the last published one, to complete an
+    /// interrupted publish and to know Git's contents and rollouts. False if commits cannot be read now; until then the fleet keeps its
+    /// desired state.
+    async fn resume(&mut self) -> bool {
+        match self.resume_branch().await {
+            Ok(true) => self.has_resumed = true,
+            Ok(false) => return self.resume_last_published().await,
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(error, "cannot read the commits before the branch's, which was refused");
+            }
+        }
+        self.has_resumed
+    }
+
+    /// Passes on the newest good commit before the branch's; false if none of the nearest ones is good.
+    async fn resume_branch(&mut self) -> Result<bool, GitError> {
+        let Some(refused) = self.known.clone() else { return Ok(false) };
+        let timeout = self.settings.timeout;
+        let line = self.repository.line(&refused, RESUME_COMMITS_MAX + 1);
+        for commit in self.hang.watch(timeout, line).await?.into_iter().skip(1) {
+            let tree = self.hang.watch(timeout, self.repository.of_line(&commit)).await?;
+            let Ok(fleet) = self.read(tree).await else { continue };
+            let older = self.hang.watch(timeout, self.repository.history(&commit)).await?;
+            if self.announcer.resume(fleet, older).await.is_ok() {
+                tracing::info!(commit.id = commit, "resumed the newest good commit before the branch's");
+                (self.has_published, self.newest) = (true, Some(commit));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     async fn resume_last_published(&mut self) -> bool {
         if let Some(last) = self.announcer.last_published().await {
             let reading = self.repository.commit(&last);
@@ -223,7 +257,7 @@ impl Poller {
 
     async fn resume_tree(&mut self, tree: Tree) -> Result<(), Problems> {
         let fleet = self.read(tree).await?;
-        self.announcer.resume(fleet).await?;
+        self.announcer.resume(fleet, BTreeSet::new()).await?;
         self.has_published = true;
         Ok(())
     }

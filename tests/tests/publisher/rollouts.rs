@@ -110,6 +110,27 @@ async fn a_release_reaches_the_named_devices_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_start_with_bad_commits_knows_the_newest_good_rollouts() {
+    let (stage, publisher, _) = held().await;
+    // No document changes with a policy, so DOWNLINK does not tell which commit was accepted last.
+    let stricter =
+        "apiVersion: muster/v1\nkind: Rollout\nwaves: [{name: canary, devices: [a/one], approval: before}]\n";
+    stage.repository.write("sites/a/rollout.yaml", stricter).unwrap();
+    let good = stage.commit().await;
+    publisher.applied(&good).await;
+    let before = targets(&stage, "web").await;
+    publisher.stop().await;
+    stage.repository.write("fleet/bad.yaml", "id: [").unwrap();
+    stage.commit().await;
+    stage.repository.write("fleet/bad.yaml", "id: {").unwrap();
+    let bad = stage.commit().await;
+    let publisher = stage.publisher().await;
+    publisher.refused(&bad).await;
+    publisher.applied(&good).await;
+    assert_eq!(targets(&stage, "web").await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_release_outlives_a_crash_and_a_lost_answer() {
     let (stage, publisher, _) = held().await;
     let digest = targets(&stage, "web").await.targets[0].wanted;

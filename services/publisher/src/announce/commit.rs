@@ -17,7 +17,7 @@ impl<D: Downlink> Announcer<D> {
     pub(super) fn accept(
         &mut self,
         fleet: Fleet,
-        take: fn(&mut DeviceTable, Fleet) -> Result<usize, Problems>,
+        take: impl FnOnce(&mut DeviceTable, Fleet) -> Result<usize, Problems>,
     ) -> Result<(), Problems> {
         let (revision, devices) = (fleet.revision.clone(), fleet.devices.len());
         let returning = SomeDevices::of(self.table.returning(&fleet), NAMED_MAX);

@@ -31,7 +31,7 @@ pub(super) enum Command {
     Commit(Fleet, oneshot::Sender<Result<(), Problems>>),
     /// Accept the last published commit again, after a start. The answer says whether it is accepted. A rollout may be of a newer
     /// commit, so it ends none.
-    Resume(Fleet, oneshot::Sender<Result<(), Problems>>),
+    Resume(Fleet, BTreeSet<String>, oneshot::Sender<Result<(), Problems>>),
     /// Return the commits of other publishers that are unknown here.
     Unseen(oneshot::Sender<BTreeSet<String>>),
     /// Note that this commit is newer than those.
@@ -109,8 +109,8 @@ impl AnnouncerHandle {
     ///
     /// # Errors
     /// The commit is refused, or something newer was published since.
-    pub async fn resume(&self, fleet: Fleet) -> Result<(), Problems> {
-        self.send_commit(|answer| Command::Resume(fleet, answer)).await
+    pub async fn resume(&self, fleet: Fleet, older: BTreeSet<String>) -> Result<(), Problems> {
+        self.send_commit(|answer| Command::Resume(fleet, older, answer)).await
     }
 
     async fn send_commit(

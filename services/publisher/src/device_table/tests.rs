@@ -1,5 +1,6 @@
 //! Tests of the device table: which documents are due, and which commits count as applied.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::*;
@@ -59,8 +60,9 @@ fn an_interrupted_commit_is_resumed_unless_newer_ones_followed() {
     before.accept(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap();
     let (first, draft) = before.next(1).remove(0);
     before.stored(&first, draft, 1, Timestamp::UNIX_EPOCH);
+    let nothing = BTreeSet::new();
     let mut broken_off = DeviceTable::recovered(before.held);
-    assert_eq!(broken_off.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap(), 1);
+    assert_eq!(broken_off.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)]), &nothing).unwrap(), 1);
     publish_all(&mut broken_off);
 
     // The next commit changes only one device, and then the other device's document is re-asserted.
@@ -71,9 +73,27 @@ fn an_interrupted_commit_is_resumed_unless_newer_ones_followed() {
     broken_off.held.get_mut(&one).unwrap().sequence = 99;
     let mut after = DeviceTable::recovered(broken_off.held);
     assert_eq!(after.last_published(), Some("c1"), "the newest message is of the older commit");
-    let refused = after.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap_err();
+    let refused = after.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)]), &nothing).unwrap_err();
     assert!(refused.into_list()[0].rule.contains("go back"));
     assert!(publish_all(&mut after).is_empty() && matches!(after.git(&one, true), Git::Unknown));
+}
+
+#[test]
+fn an_interrupted_commit_is_resumed_over_documents_of_its_ancestors() {
+    let (log, newer) = ([content("log", "run")], [content("log", "newer")]);
+    let mut before = DeviceTable::default();
+    before.accept(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap();
+    publish_all(&mut before);
+    before.accept(fleet("c2", &[("a/one", &newer), ("a/two", &newer)])).unwrap();
+    let (first, draft) = before.next(1).remove(0);
+    before.stored(&first, draft, 9, Timestamp::UNIX_EPOCH);
+    let second = fleet("c2", &[("a/one", &newer), ("a/two", &newer)]);
+    let mut after = DeviceTable::recovered(before.held);
+    assert!(after.resume(second.clone(), &BTreeSet::new()).is_err(), "c1 may be newer than c2");
+    let older = BTreeSet::from(["c1".to_owned()]);
+    assert_eq!(after.resume(second, &older).unwrap(), 1);
+    after.follows(&older);
+    assert_eq!(publish_all(&mut after), ["a/two"]);
 }
 
 #[test]
@@ -90,7 +110,7 @@ fn an_older_commit_does_not_bring_a_retired_device_back() {
     before.stored(&two, retired, 9, Timestamp::UNIX_EPOCH);
     let mut after = DeviceTable::recovered(before.held);
     assert_eq!(after.last_published(), Some("c1"));
-    assert!(after.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).is_err());
+    assert!(after.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)]), &BTreeSet::new()).is_err());
     assert!(publish_all(&mut after).is_empty());
 }
 

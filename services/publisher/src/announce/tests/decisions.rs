@@ -332,7 +332,7 @@ async fn a_start_with_an_older_commit_ends_no_rollout() {
     publisher.announcer.decide(asked(RolloutVerb::Approve, digest("v2"))).await.unwrap();
     publisher.stop().await;
     let next = Running::start(&stream);
-    next.announcer.resume(fleet("c1", 2, "v1")).await.unwrap();
+    next.announcer.resume(fleet("c1", 2, "v1"), BTreeSet::new()).await.unwrap();
     next.commit(governed("c2", 2, "v2")).await.unwrap();
     let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
     let record = next.announcer.targets(query).await.unwrap().decisions.remove(0);

@@ -103,7 +103,7 @@ async fn a_publisher_that_was_started_again_finds_the_commit_in_ledger() {
     first.applied("c1").await;
     first.stop().await;
     let second = Running::start(&stream);
-    second.announcer.resume(fleet("c1", 2, "run")).await.unwrap();
+    second.announcer.resume(fleet("c1", 2, "run"), BTreeSet::new()).await.unwrap();
     second.applied("c1").await;
     assert_eq!(second.after(Vec::new()).await, at("c1", None), "LEDGER was not read yet");
     assert_eq!(second.after(copies(&stream, 5)).await, at("c1", Some(6)));
