@@ -347,8 +347,9 @@ pub fn history(history: &History, frame: Frame) -> String {
 }
 
 fn evidence_of(counts: &GateEvidence) -> String {
-    let GateEvidence { ledger_seq, targets, confirmed, failed, .. } = counts;
-    format!("{confirmed} of {targets} confirmed, {failed} failed, at LEDGER {ledger_seq}")
+    let GateEvidence { ledger_seq, targets, confirmed, failed, dark, .. } = counts;
+    let dark = dark.filter(|dark| *dark > 0).map_or_else(String::new, |dark| format!(", {dark} not heard"));
+    format!("{confirmed} of {targets} confirmed, {failed} failed{dark}, at LEDGER {ledger_seq}")
 }
 
 /// The result of a release.

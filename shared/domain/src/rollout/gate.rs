@@ -30,6 +30,8 @@ pub struct Tally {
     pub overdue: u64,
     /// Released ones that are left out, because they have not been heard for long.
     pub debt: u64,
+    /// Released ones that are not heard, also those of them that are left out or count as failed.
+    pub dark: u64,
 }
 
 /// The gate behind a wave.
@@ -85,6 +87,7 @@ impl Tally {
         self.targets += 1;
         if target.is_released {
             self.released += 1;
+            self.dark += u64::from(target.silent_since.is_some());
             match target.evidence {
                 Evidence::Confirmed(since) => {
                     self.confirmed += 1;

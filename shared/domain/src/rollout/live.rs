@@ -230,6 +230,7 @@ impl LiveRollout {
             return;
         }
         tally.released -= 1;
+        tally.dark -= u64::from(row.is_silent);
         self.in_ledger[usize::from(row.wave)] -= u64::from(row.known.is_in_ledger());
         match row.evidence() {
             Evidence::Confirmed(_) => {
@@ -252,6 +253,7 @@ impl LiveRollout {
             return;
         }
         tally.released += 1;
+        tally.dark += u64::from(row.is_silent);
         self.in_ledger[wave] += u64::from(row.known.is_in_ledger());
         match row.evidence() {
             Evidence::Confirmed(since) => {

@@ -196,7 +196,7 @@ impl RolloutProgress {
     /// The counts of a wave, as evidence of a decision: LEDGER alone gives them, so they can be recomputed.
     pub fn evidence(&self, wave: usize) -> Option<GateEvidence> {
         let state = self.state.waves.get(wave)?;
-        let Tally { targets, confirmed, soaked, failed, debt, .. } = state.tally;
+        let Tally { targets, confirmed, soaked, failed, debt, dark, .. } = state.tally;
         let released = state.in_ledger;
         let Self { ledger_seq, ledger_through, judged_at, .. } = *self;
         Some(GateEvidence {
@@ -210,6 +210,7 @@ impl RolloutProgress {
             soaked,
             failed,
             debt,
+            dark: Some(dark),
             debt_of_all: None,
         })
     }

@@ -146,6 +146,7 @@ pub fn recompute(
                 soaked: 0,
                 failed: 0,
                 debt: 0,
+                dark: evidence.dark.map(|_| 0),
                 debt_of_all: None,
                 ..evidence.clone()
             },
@@ -225,7 +226,8 @@ fn of(decision: &RolloutDecision, recorded: &GateEvidence, found: &RolloutProgre
     // LEDGER gives neither the commit nor the time; it may end with an earlier fact.
     let (ledger_seq, revision) = (recorded.ledger_seq, recorded.revision.clone());
     let debt_of_all = recorded.debt_of_all.map(|_| found.debt());
-    Recomputed { counts: GateEvidence { ledger_seq, revision, debt_of_all, ..counts }, contradiction }
+    let dark = counts.dark.filter(|_| recorded.dark.is_some());
+    Recomputed { counts: GateEvidence { ledger_seq, revision, dark, debt_of_all, ..counts }, contradiction }
 }
 
 /// The wave whose counts let another one begin, and why that may not begin.

@@ -73,9 +73,10 @@ fn below(decision: &VerifiedDecision) -> String {
 }
 
 fn counts(counts: &GateEvidence) -> String {
-    let GateEvidence { targets, released, confirmed, soaked, failed, debt, .. } = counts;
+    let GateEvidence { targets, released, confirmed, soaked, failed, debt, dark, .. } = counts;
     let targets = plural(*targets, "target");
+    let dark = dark.map_or_else(String::new, |dark| format!(", {dark} not heard"));
     format!(
-        "{targets}, {released} released, {confirmed} confirmed, {soaked} soaked, {failed} failed, {debt} left out"
+        "{targets}, {released} released, {confirmed} confirmed, {soaked} soaked, {failed} failed, {debt} left out{dark}"
     )
 }

@@ -82,6 +82,7 @@ fn record(verb: RolloutVerb, wave: Option<&str>, confirmed: u64, failed: u64) ->
         soaked: confirmed,
         failed,
         debt: 0,
+        dark: Some(0),
         debt_of_all: None,
     };
     record.decide(decision(verb, wave, Some(evidence)), &Approvals::default()).unwrap();
