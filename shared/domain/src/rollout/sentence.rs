@@ -1,6 +1,7 @@
 //! Explains a rollout in one sentence: its next step, the decision that holds it, or the predicate that blocks it and the devices
 //! that it waits for.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::approvals::ApprovalCount;
 use super::gate::{Gate, Tally};
 use super::progress::{Known, RolloutProgress};
 use super::state::{Blocked, Failure, Step, WaveState};
+use super::steps::has_no_run;
 
 /// Devices or rollouts that a sentence names, at most.
 const NAMED_MAX: usize = 20;
@@ -27,7 +29,7 @@ impl RolloutProgress {
                     format!(", which has {}: {}", given(count), self.approval_command(wave))
                 });
                 let next = devices(targets.len() + self.unnamed);
-                format!("next: release to {next} of wave {}{by}", wave.name)
+                format!("next: release to {next} of wave {}{by}{}", wave.name, self.refusals(targets))
             }
             Step::Check { wave: at } => wave(at).map_or_else(String::new, |wave| self.checking(*at, wave)),
             // An approval counts from that record on: until then nobody is asked for one.
@@ -77,6 +79,27 @@ impl RolloutProgress {
             Failure::WaveDeadline => late("wave"),
             Failure::RolloutDeadline => late("rollout"),
         }
+    }
+
+    /// The targets of a release that the publisher would refuse, each with the reason.
+    fn refusals(&self, targets: &[usize]) -> String {
+        let refused =
+            |at: &usize| self.targets.get(*at).and_then(|target| Some((&target.key, target.refused?)));
+        let refused: Vec<_> = targets.iter().filter_map(refused).collect();
+        if refused.is_empty() {
+            return String::new();
+        }
+        let named = refused.iter().take(NAMED_MAX).map(|(key, reason)| format!("{key} {}", reason.words()));
+        let named = named.collect::<Vec<_>>().join(", ");
+        let more = refused.len().checked_sub(NAMED_MAX).filter(|more| *more > 0);
+        let more = more.map_or_else(String::new, |more| format!(" and {more} more"));
+        format!("; the publisher refuses {}: {named}{more}", devices(refused.len()))
+    }
+
+    /// Whether every target had the content before anything was decided about it.
+    fn has_nothing_to_release(&self) -> bool {
+        let has_all = |wave: &WaveState| wave.tally.released == wave.tally.targets;
+        has_no_run(self.record.as_ref()) && self.state.waves.iter().all(has_all)
     }
 
     fn done(&self) -> String {
@@ -162,6 +185,10 @@ impl RolloutProgress {
         let devices = self.not_confirmed(wave);
         let rest = if devices.is_empty() { String::new() } else { format!(": {devices}") };
         match because {
+            Blocked::Gate if self.has_nothing_to_release() => format!(
+                "nothing to release: every target had the content before a wave began; the gate behind wave {name} {}{rest}",
+                wave.bounds(policy)
+            ),
             Blocked::Approval => {
                 let (given, by) = (given(wave.approvals.unwrap_or_default()), self.approval_command(wave));
                 format!("waiting for approvals of the evidence of wave {name}: {given}; {by}")
@@ -178,7 +205,15 @@ impl RolloutProgress {
                 let limit = policy.and_then(|policy| policy.max_in_flight).map_or(0, NonZeroU32::get);
                 format!("wave {name} may have {limit} devices in flight, and has as many{rest}")
             }
-            Blocked::Budget => format!("wave {name} waits for the budget: {}{rest}", self.budget()),
+            Blocked::Budget => {
+                let (budget, unavailable) = (self.budget(), self.unavailable(wave));
+                let unavailable = if unavailable.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", listed(&unavailable))
+                };
+                format!("wave {name} waits for the budget: {budget}{unavailable}{rest}")
+            }
             Blocked::Gate if *gate == Gate::Empty => format!(
                 "wave {name} matches no target of {deployment}, so nothing can prove the content there: correct its devices, site or \
                  selector, set allowEmpty: true, or pass it by `muster rollout next {deployment} --force --reason …`",
@@ -226,6 +261,20 @@ impl RolloutProgress {
             }
         };
         format!("each group by {} that is next {bound}", budget.group_by)
+    }
+
+    /// The devices that take the room of the groups which the waiting devices of a wave are in, as far as they are listed.
+    fn unavailable(&self, wave: &WaveState) -> Vec<&DeviceKey> {
+        let Some(budget) = &self.policy.budget else { return Vec::new() };
+        let group = |at: usize| self.targets[at].labels.get(&budget.group_by);
+        let waiting = wave.members.iter().filter(|at| self.known[**at] == Known::NotReleased);
+        let groups: BTreeSet<_> = waiting.map(|at| group(*at)).collect();
+        let is_available = |at: usize| {
+            self.silent_since.get(at).is_none_or(Option::is_none)
+                && matches!(self.known[at], Known::NotReleased | Known::Confirmed)
+        };
+        let all = (0..self.targets.len()).filter(|at| groups.contains(&group(*at)) && !is_available(*at));
+        all.map(|at| &self.targets[at].key).collect()
     }
 
     /// The released devices of a wave that are not confirmed, by the hub's knowledge of each.

@@ -44,6 +44,10 @@ pub(super) struct Steps<'a> {
 impl Steps<'_> {
     /// The next step. A device that joins a wave after it has passed gets the content, and holds up no later wave.
     pub(super) fn next(&self, targets: &dyn Targets) -> Step {
+        if self.has_nothing_to_release() {
+            let shut = self.states.iter().position(|state| state.gate != Gate::Open);
+            return shut.map_or(Step::Done, |wave| Step::Wait { wave, because: Blocked::Gate });
+        }
         if let Some(failed) = self.first_failed() {
             return failed;
         }
@@ -64,6 +68,11 @@ impl Steps<'_> {
             of_passed.get_or_insert(step);
         }
         of_passed.unwrap_or(Step::Done)
+    }
+
+    /// Whether every target had the content before anything was decided about it: no planner takes a step then, whatever the evidence is.
+    fn has_nothing_to_release(&self) -> bool {
+        has_no_run(self.record) && self.states.iter().all(|state| state.tally.released == state.tally.targets)
     }
 
     /// The first wave that has failed, of those that have passed and the next one. It comes before any release, also to a late device of
@@ -193,6 +202,11 @@ impl Steps<'_> {
             None => Ok(limit - ends.len()),
         }
     }
+}
+
+/// Whether nothing is decided about the content since Git wants it.
+pub(super) fn has_no_run(record: Option<&RolloutRecord>) -> bool {
+    record.is_none_or(|record| record.phase() == RolloutPhase::Superseded)
 }
 
 /// Whether a step releases to a device that a release reaches.

@@ -88,6 +88,50 @@ fn trap_of_hawkbit_an_older_success_and_a_stale_one_open_no_gate() {
     assert_eq!(step(report(7, "fresh")), Step::Done);
 }
 
+#[test]
+fn a_content_that_every_device_had_before_is_neither_taken_back_nor_checked() {
+    let document = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "onFailure": "rollback", "waves": [
+        { "name": "a", "percent": "100%", "checks": [{ "request": "muster.check.smoke" }], "approval": "after" }] });
+    let digest = id("v2").digest;
+    let target = json!({ "site": "s0", "device": "d0", "rollout": "f", "wanted": digest, "published": digest,
+        "targetGeneration": 7, "labels": {} });
+    let rollout = |standing: &str, decisions: Value| {
+        let answer = json!({ "revision": "c1", "rollouts": { "f": document }, "targets": [target], "decisions": decisions });
+        let fields =
+            json!({ "standing": standing, "targetGeneration": 7, "freshness": "fresh", "changedAt": NOW });
+        let line = line_of(&"s0/d0".parse().unwrap(), &fields);
+        let lines = Lines { of_devices: [(line.key.clone(), line)].into(), ..Lines::default() };
+        progress(&"web".parse().unwrap(), serde_json::from_value(answer).unwrap(), &lines, NOW).remove(0)
+    };
+    let decided = |verb: &str| json!([{ "digest": digest, "rollout": "f", "decisions": [{ "verb": verb, "at": NOW }] }]);
+    for standing in ["installed", "failed"] {
+        for decisions in [json!([]), decided("supersede")] {
+            let found = rollout(standing, decisions);
+            assert_eq!(found.state.step, Step::Wait { wave: 0, because: Blocked::Gate });
+            assert!(found.why().starts_with("nothing to release: every target had"), "{}", found.why());
+        }
+    }
+    let retried = rollout("failed", decided("retry"));
+    assert!(
+        matches!(retried.state.step, Step::Fail { wave: 0, .. }),
+        "a person has begun it: {}",
+        retried.why()
+    );
+}
+
+#[test]
+fn a_device_that_the_publisher_refuses_is_named_with_the_reason() {
+    let policy = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": [{ "name": "a", "percent": "100%" }] });
+    let target = |name: &str, refused: Option<&str>| json!({ "site": "s0", "device": name, "rollout": "f", "wanted": id("v2").digest, "labels": {}, "refused": refused });
+    let targets = [target("d0", None), target("d1", Some("heldBack"))];
+    let answer = json!({ "revision": "c1", "rollouts": { "f": policy }, "targets": targets });
+    let rollouts =
+        progress(&"web".parse().unwrap(), serde_json::from_value(answer).unwrap(), &Lines::default(), NOW);
+    let why = rollouts[0].why();
+    let refused = "; the publisher refuses 1 device: s0/d1 is held back: the commit has a mistake for it";
+    assert_eq!(why, format!("next: release to 2 devices of wave a{refused}"));
+}
+
 /// KubeFleet and Flagger: an approval outlives the plan that it was given for, or a hook waits for hours without a limit.
 #[test]
 fn trap_of_flagger_a_check_without_data_never_passes_and_has_an_end() {
