@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use muster_contract::rollout::{RolloutPhase, RolloutTarget, TargetsAnswer, WaitsFor};
+use muster_contract::rollout::{ReleaseRefusal, RolloutPhase, RolloutTarget, TargetsAnswer, WaitsFor};
 use muster_contract::{DeploymentId, DeviceKey};
-use muster_domain::rollout::{Blocked, Known, RolloutProgress, Step, progress};
+use muster_domain::rollout::{Blocked, Known, Line, RolloutProgress, Step, progress};
 
 use super::checks::knows_nothing;
 use super::law::{Lawful, has_ended_badly, must};
@@ -39,16 +39,26 @@ pub(crate) enum End {
     WaitsForCheck,
     WaitsForPerson,
     WaitsForWindow,
-    NothingBegun,
+    WaitsForCommit,
+    NothingToRelease,
 }
 
-/// Whether devices had the content before a wave has begun: nothing is rolled out, whatever has become of it. No planner follows such a
-/// rollout, because the publisher holds no change of it.
-pub(crate) fn has_nothing_begun(rollout: &RolloutProgress) -> bool {
-    let has_begun = rollout.record.as_ref().is_some_and(|record| record.first_began().is_some());
+/// Whether the devices had the content before anything was decided about it: nothing is rolled out, whatever has become of it. No planner
+/// follows such a rollout, because the publisher holds no change of it, and the sentence says that.
+pub(crate) fn has_nothing_to_release(rollout: &RolloutProgress) -> bool {
+    let phase = rollout.record.as_ref().map(|record| record.phase());
     let has_all = !rollout.known.contains(&Known::NotReleased);
-    let is_decided = matches!(rollout.state.step, Step::Held { .. } | Step::RollBack { .. });
-    !has_begun && has_all && !is_decided
+    let is_said = || rollout.state.step == Step::Done || rollout.why().starts_with("nothing to release");
+    matches!(phase, None | Some(RolloutPhase::Superseded)) && has_all && is_said()
+}
+
+/// Whether a release reaches no device, because the publisher refuses all of them, and the sentence names each with the reason.
+pub(crate) fn is_refused(rollout: &RolloutProgress, targets: &[usize]) -> bool {
+    let why = rollout.why();
+    targets.iter().all(|at| {
+        let RolloutTarget { key, refused, .. } = &rollout.targets[*at];
+        refused.is_some_and(|refused| why.contains(&format!("{key} {}", refused.words())))
+    })
 }
 
 impl World {
@@ -87,7 +97,11 @@ impl World {
                 waits_for: waits(&self.hub, fleet, &id),
                 next: None,
             };
-            let lines = lines(&present.fleet, &id);
+            let mut lines = lines(&present.fleet, &id);
+            for RolloutTarget { key, .. } in &answer.targets {
+                let Line { freshness, last_heard_at, .. } = present.fleet.target_line(&id, key);
+                lines.hearings.insert(key.clone(), (freshness, last_heard_at));
+            }
             all.extend(progress(&id, answer, &lines, self.time()));
         }
         all
@@ -108,7 +122,7 @@ impl World {
             published,
             target_generation: entry.map(|entry| entry.target_generation),
             published_at: published.and_then(|digest| got_at(&self.hub, key, (id, digest))),
-            refused: None,
+            refused: fleet.held_back.contains(key).then_some(ReleaseRefusal::HeldBack),
         })
     }
 
@@ -120,6 +134,12 @@ impl World {
             format!("after {} minutes: {all:?}", calm / MINUTE)
         })?;
         if self.now - self.changed_at < if self.checks.is_scripted { REST_OF_SCRIPT } else { REST } {
+            self.after(REVIEW, Event::Review);
+            return Ok(false);
+        }
+        if self.last_look + 2 * REVIEW < self.now {
+            // A window may have opened since diligent people looked.
+            self.looked_at = None;
             self.after(REVIEW, Event::Review);
             return Ok(false);
         }
@@ -142,8 +162,8 @@ impl World {
             let is_named = members.iter().any(|at| is_reason(rollout.known[*at]));
             is_named.then_some(End::WaitsForDevice)
         };
-        if has_nothing_begun(rollout) {
-            return Some(End::NothingBegun);
+        if has_nothing_to_release(rollout) {
+            return Some(End::NothingToRelease);
         }
         // A device without a fault is neither of these at rest.
         let is_silent = |known| matches!(known, Known::NotHeard | Known::Failed);
@@ -184,11 +204,8 @@ impl World {
             Step::Wait { because: Blocked::Window(Some(next)), .. } => {
                 (*next > self.time()).then_some(End::WaitsForWindow)
             }
-            Step::Wait { .. }
-            | Step::Ready { .. }
-            | Step::Release { .. }
-            | Step::Fail { .. }
-            | Step::Held { .. } => None,
+            Step::Release { targets, .. } => is_refused(rollout, targets).then_some(End::WaitsForCommit),
+            Step::Wait { .. } | Step::Ready { .. } | Step::Fail { .. } | Step::Held { .. } => None,
         }
     }
 
@@ -214,7 +231,7 @@ impl World {
         let mut of_file = all.iter().filter(|rollout| rollout.deployment == *id && rollout.file == file);
         of_file.any(|rollout| {
             let end = self.end_of(rollout);
-            end.is_some_and(|end| !matches!(end, End::Succeeded | End::NothingBegun))
+            end.is_some_and(|end| !matches!(end, End::Succeeded | End::NothingToRelease))
         })
     }
 

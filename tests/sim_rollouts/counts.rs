@@ -23,6 +23,8 @@ pub(crate) struct Counts {
     /// Failed ones that have no end, and have missed a deadline.
     pub(crate) overdue: u64,
     pub(crate) debt: u64,
+    /// Silent ones, however they count.
+    pub(crate) dark: u64,
 }
 
 /// The gate behind a wave by its devices.
@@ -76,6 +78,7 @@ impl Counter<'_> {
                 Counted::Open => {}
             }
         }
+        counts.dark = silent.len() as u64;
         self.count_silent(wave, silent, &mut counts);
         counts
     }
@@ -176,14 +179,15 @@ pub(crate) fn verdict(wave: Option<&Wave>, counts: &Counts) -> Verdict {
 
 impl Counts {
     /// Whether recorded counts are these.
-    pub(crate) const fn are(&self, evidence: &GateEvidence) -> bool {
-        let GateEvidence { targets, released, confirmed, soaked, failed, debt, .. } = evidence;
+    pub(crate) fn are(&self, evidence: &GateEvidence) -> bool {
+        let GateEvidence { targets, released, confirmed, soaked, failed, debt, dark, .. } = evidence;
         *targets == self.targets
             && *released == self.released
             && *confirmed == self.confirmed
             && *soaked == self.soaked
             && *failed == self.failed
             && *debt == self.debt
+            && *dark == Some(self.dark)
     }
 
     /// The same if devices past a deadline did not count as failed.

@@ -22,10 +22,6 @@ use super::oracle::Past;
 use super::order::waits_for;
 use super::wire::StoreDecisions;
 
-/// True while two planners may record the results of checks in turn: the publisher accepts a result although another planner has recorded
-/// that the checks of the wave have passed or failed, and the newest result counts. The law does not look at such results until then.
-const CHECKS_OVERWRITE: bool = true;
-
 /// The gate behind a wave with its checks and approvals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gate {
@@ -108,9 +104,6 @@ impl Law {
         let content = (id, record.digest);
         let counter = Counter { known, members: &members, record: &before, content, now: judged_at };
         let judged = Judged { hub, checks, fleet, path, counter, decision, evidence };
-        if judged.overwrites_check() {
-            return Ok(());
-        }
         judged.lawful().and_then(|()| self.recomputed(id, record, fleet)).map_err(|breach| {
             super::law::Breach { seen: format!("{}\n{}", breach.seen, seen()), ..breach }
         })?;
@@ -165,18 +158,6 @@ impl Judged<'_> {
             RolloutVerb::Finish => self.finish(),
             _ => self.failed(),
         }
-    }
-
-    /// Whether the record, with this decision, has the result of checks of a wave after they have passed or failed already.
-    fn overwrites_check(&self) -> bool {
-        let all: Vec<_> = self.counter.record.decisions.iter().chain([self.decision]).collect();
-        let is_conclusive =
-            |one: &RolloutDecision| matches!(one.result, Some(CheckResult::Pass | CheckResult::Fail));
-        let is_overwritten = |at: usize| {
-            let mut of_run = all[at + 1..].iter().take_while(|later| !begins_checks(later.verb));
-            is_conclusive(all[at]) && of_run.any(|newer| newer.result.is_some() && newer.wave == all[at].wave)
-        };
-        CHECKS_OVERWRITE && (0..all.len()).any(is_overwritten)
     }
 
     /// The wave that the decision names.
@@ -372,11 +353,6 @@ impl Judged<'_> {
         let is_late = self.gate(wave) != Gate::Open && is_over(record.began(self.name(wave)), deadlines.wave);
         verb == at_end && (is_late || is_over(record.first_began(), deadlines.rollout))
     }
-}
-
-/// Whether checks are asked again after a decision.
-const fn begins_checks(verb: RolloutVerb) -> bool {
-    matches!(verb, RolloutVerb::Resume | RolloutVerb::Retry | RolloutVerb::Supersede)
 }
 
 /// Whether a planner has decided.

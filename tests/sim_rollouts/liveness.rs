@@ -8,7 +8,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::rollout::{Check, RolloutPhase};
 use muster_domain::rollout::{Blocked, Gate, Known, RolloutProgress, Step};
 
-use super::calm::has_nothing_begun;
+use super::calm::{has_nothing_to_release, is_refused};
 use super::checks::knows_nothing;
 use super::hub::Subject;
 use super::law::must;
@@ -57,8 +57,7 @@ impl World {
     fn may_stand(&self, rollout: &RolloutProgress) -> bool {
         let why = rollout.why();
         match &rollout.state.step {
-            // The sentence of such a rollout may name a step that nobody takes.
-            _ if has_nothing_begun(rollout) => true,
+            _ if has_nothing_to_release(rollout) => true,
             Step::Done => rollout.phase() == RolloutPhase::Succeeded,
             Step::Held { phase } => {
                 let verb = phase.continued_by();
@@ -88,8 +87,8 @@ impl World {
             Step::Wait { because: Blocked::Gate | Blocked::InFlight | Blocked::Budget, .. } => {
                 self.names_culprit(rollout, &why)
             }
+            Step::Release { targets, .. } => is_refused(rollout, targets),
             Step::Wait { because: Blocked::Rate(_) | Blocked::Window(None), .. }
-            | Step::Release { .. }
             | Step::Ready { .. }
             | Step::Fail { .. } => false,
         }

@@ -31,7 +31,7 @@ pub(crate) struct KnownDevice {
     reports: BTreeMap<DeploymentId, (StatusFact, Timestamp)>,
     /// The last missed deadline of the hub of each deployment.
     missed: BTreeMap<DeploymentId, DeadlineFact>,
-    /// When it was last not heard.
+    /// The last time at which, or until which, it was not heard.
     pub(crate) silent_at: Option<Timestamp>,
 }
 
@@ -40,12 +40,13 @@ impl KnownDevice {
         match (subject, fact) {
             (_, Fact::Desired(document)) => self.desired = Some(document.clone()),
             (_, Fact::Liveness(fact)) => {
-                self.is_fresh = fact.state == Liveness::Fresh;
+                let is_fresh = fact.state == Liveness::Fresh;
                 self.head = self.head.max(fact.head);
                 self.heard_at = self.heard_at.max(Some(fact.last_heard_at));
-                if !self.is_fresh {
+                if !(self.is_fresh && is_fresh) {
                     self.silent_at = Some(at);
                 }
+                self.is_fresh = is_fresh;
             }
             (_, Fact::Status(report)) => {
                 self.received.insert(report.seq.get());

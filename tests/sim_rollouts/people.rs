@@ -55,7 +55,7 @@ impl World {
     /// Commits to the branch.
     pub(crate) fn commit(&mut self, change: impl FnOnce(&mut Repository, &mut Rng)) {
         change(&mut self.repository, &mut self.rng);
-        *self.programs.branch.lock().unwrap() = self.repository.tree();
+        self.programs.branch.lock().unwrap().push(self.repository.tree());
         self.add_devices();
     }
 
@@ -150,6 +150,7 @@ impl World {
         if is_known {
             return;
         }
+        self.last_look = self.now;
         let mut is_done = true;
         for RolloutProgress { deployment, digest, file, state, record, .. } in self.progress() {
             let phase = record.as_ref().map(|record| record.phase()).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The programs: the real publisher (announcer, responder, its source) and the real planner, each in a life that may end at any
 //! await. The world executes their operations, with its faults.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,6 +35,10 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Longest time that a message of a dead process is under way.
 const STRAY: Millis = 2_000;
 
+/// The commits of the branch.
+type Branch = Arc<Mutex<Vec<Tree>>>;
+/// The last accepted commit.
+type Accepted = Arc<Mutex<Option<Fleet>>>;
 /// A reply of the publisher, with the way back.
 type Reply = (Answer<Result<Bytes, RequestError>>, Bytes);
 
@@ -41,10 +46,10 @@ type Reply = (Answer<Result<Bytes, RequestError>>, Bytes);
 pub(crate) struct Programs {
     pub(crate) tasks: Tasks,
     pub(crate) sent: Sent,
-    /// The branch, as the publisher polls it.
-    pub(crate) branch: Arc<Mutex<Tree>>,
+    /// The commits of the branch, the newest last, as the publisher polls it.
+    pub(crate) branch: Branch,
     /// A commit that the publisher has accepted since the world looked last.
-    pub(crate) accepted: Arc<Mutex<Option<Fleet>>>,
+    pub(crate) accepted: Accepted,
     /// Documents of DOWNLINK, in order, as the publisher reads them.
     pub(crate) stored: Arc<Mutex<Vec<StoredDocument>>>,
     /// Records of decisions that people were told of.
@@ -60,7 +65,7 @@ impl Programs {
         Self {
             tasks: Tasks::default(),
             sent: Sent::default(),
-            branch: Arc::new(Mutex::new(repository.tree())),
+            branch: Arc::new(Mutex::new(vec![repository.tree()])),
             accepted: Arc::default(),
             stored: Arc::default(),
             acknowledged: Arc::default(),
@@ -73,21 +78,47 @@ impl Programs {
 }
 
 /// Polls the branch and passes commits on, as the publisher's poller does with files of Git.
-async fn poll(announcer: AnnouncerHandle, branch: Arc<Mutex<Tree>>, accepted: Arc<Mutex<Option<Fleet>>>) {
+async fn poll(announcer: AnnouncerHandle, branch: Branch, accepted: Accepted) {
     announcer.known().await;
-    let mut known = None;
+    let (mut known, mut has_accepted, mut newest) = (0, false, None);
     loop {
-        let tree = branch.lock().unwrap().clone();
-        if known.as_ref() != Some(&tree.revision) {
-            known = Some(tree.revision.clone());
-            if let Ok(fleet) = source::read(&tree, Policy::default())
+        let unseen = announcer.unseen().await;
+        let commits = branch.lock().unwrap().clone();
+        if known != commits.len() {
+            known = commits.len();
+            if let Ok(fleet) = source::read(&commits[known - 1], Policy::default())
                 && announcer.commit(fleet.clone()).await.is_ok()
             {
                 *accepted.lock().unwrap() = Some(fleet);
+                (newest, has_accepted) = (Some(known - 1), true);
             }
+        }
+        if !has_accepted {
+            newest = resume(&announcer, &commits[..known - 1], &accepted).await;
+            has_accepted = newest.is_some();
+        }
+        if let Some(newest) = newest.filter(|_| !unseen.is_empty()) {
+            let older = revisions(&commits[..=newest]).intersection(&unseen).cloned().collect();
+            announcer.follows(commits[newest].revision.clone(), older).await;
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+fn revisions(commits: &[Tree]) -> BTreeSet<String> {
+    commits.iter().map(|tree| tree.revision.clone()).collect()
+}
+
+/// After a start with a bad commit: passes on the newest good one of the earlier ones; its place.
+async fn resume(announcer: &AnnouncerHandle, earlier: &[Tree], accepted: &Accepted) -> Option<usize> {
+    for (at, tree) in earlier.iter().enumerate().rev() {
+        let Ok(fleet) = source::read(tree, Policy::default()) else { continue };
+        if announcer.resume(fleet.clone(), revisions(&earlier[..at])).await.is_ok() {
+            *accepted.lock().unwrap() = Some(fleet);
+            return Some(at);
+        }
+    }
+    None
 }
 
 /// Passes documents of DOWNLINK to the announcer, which verifies them.

@@ -81,8 +81,10 @@ impl Law {
             return Ok(());
         }
         let mut waiting = waiting(hub, fleet, content, &members, wave);
-        let is_refused =
-            |key: &DeviceKey| self.refused.get(key).is_some_and(|refused| refused + REFUSED_FOR > now);
+        let is_refused = |key: &DeviceKey| {
+            let is_lately = |refused: &Millis| *refused + REFUSED_FOR > now;
+            fleet.held_back.contains(key) || self.refused.get(key).is_some_and(is_lately)
+        };
         waiting.retain(|key| request.devices.contains(key) || !is_refused(key));
         let first: Vec<_> = waiting.iter().take(request.devices.len()).collect();
         must(request.devices.iter().all(|key| first.contains(&key)), DEVICE_ORDER, || {

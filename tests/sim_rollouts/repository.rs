@@ -25,15 +25,16 @@ pub(crate) struct Repository {
     commands: BTreeMap<&'static str, String>,
     /// Each `rollout.yaml`, by its folder.
     policies: BTreeMap<&'static str, String>,
+    /// Whether some devices have a mistake, for which the publisher holds them back.
+    has_mistakes: bool,
 }
 
 /// Values of the label `rank` in turn: numbers, texts, and none.
-const RANKS: [Option<&str>; 5] = [Some("10"), Some("9"), None, Some("x"), Some(BAD_RANK)];
-/// True once the sentence of a rollout says why the publisher refuses a release. Until then no device has a mistake in Git: its rollout
-/// would stand for ever with `next: release to 1 device`, which names neither the device nor the mistake.
-const HAS_MISTAKES: bool = false;
-/// A value that is no value of a label is a mistake, for which the publisher holds the device back.
-const BAD_RANK: &str = if HAS_MISTAKES { "-3" } else { "3" };
+const RANKS: [Option<&str>; 5] = [Some("10"), Some("9"), None, Some("x"), Some("3")];
+/// In place of the last one, what is no value of a label.
+const BAD_RANK: &str = "-3";
+/// Fleets of so many devices more than a multiple of the first number have mistakes.
+const MISTAKES: (usize, usize) = (6, 5);
 
 /// The name of a device.
 pub(crate) fn name(at: usize) -> String {
@@ -51,7 +52,8 @@ impl Repository {
         let count = if rng.u8(0..10) == 0 { rng.usize(10..DEVICES_MAX) } else { rng.usize(1..9) };
         let commands = DEPLOYMENTS.into_iter().take(rng.usize(1..=2)).map(|id| (id, "v0-good".to_owned()));
         let (devices, retired, policies) = ((0..count).collect(), BTreeSet::new(), BTreeMap::new());
-        Self { commit: 1, devices, retired, commands: commands.collect(), policies }
+        let has_mistakes = count % MISTAKES.0 == MISTAKES.1;
+        Self { commit: 1, devices, retired, commands: commands.collect(), policies, has_mistakes }
     }
 
     /// Five devices of one deployment, under a policy with these waves.
@@ -63,7 +65,17 @@ impl Repository {
             retired: BTreeSet::new(),
             commands: BTreeMap::from([("app", "v0-good".to_owned())]),
             policies: BTreeMap::from([("fleet", policy)]),
+            has_mistakes: false,
         }
+    }
+
+    /// The label `rank` of a device, as a line of its file.
+    fn rank(&self, at: usize) -> String {
+        let rank = match at % RANKS.len() {
+            last if last == RANKS.len() - 1 && self.has_mistakes => Some(BAD_RANK),
+            of => RANKS[of],
+        };
+        rank.map_or_else(String::new, |rank| format!("rank: \"{rank}\"\n"))
     }
 
     /// Commits a content of a deployment.
@@ -134,9 +146,8 @@ impl Repository {
             add(format!("{folder}/rollout.yaml"), policy.clone());
         }
         for at in &self.devices {
-            let rank =
-                RANKS[*at % RANKS.len()].map_or_else(String::new, |rank| format!("rank: \"{rank}\"\n"));
-            add(format!("sites/{}/labels.yaml", name(*at)), format!("line: {}\n{rank}", line(*at)));
+            let labels = format!("line: {}\n{}", line(*at), self.rank(*at));
+            add(format!("sites/{}/labels.yaml", name(*at)), labels);
         }
         for at in &self.retired {
             add(format!("sites/{}/device.yaml", name(*at)), "retired: true\n".to_owned());

@@ -49,6 +49,28 @@ async fn an_approver_approves_and_rejects_waves_and_decides_nothing_else() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wave_begins_once_two_different_persons_have_approved_it() {
+    let (mut stage, _repository) = with_services().await;
+    start_planner(&mut stage).await;
+    let addr = stage.addr;
+    let [operator, approver] =
+        [Role::Operator, Role::Approver].map(|role| stage.token(&stage.hub.creds(role)).unwrap());
+    let count = async || ask(addr, "GET", "/api/v1/rollouts/web", &operator).await.body;
+    until("the rollout waits", count, |shown| shown.contains("0 of 2 approvals")).await;
+    let verbs = async || {
+        let all = decisions(&stage, &operator).await;
+        all.iter().map(|decision| decision["verb"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        assert_eq!(ask(addr, "POST", "/api/v1/rollouts/web/approve", &operator).await.status, 200);
+    }
+    until("one person counts once", count, |shown| shown.contains("1 of 2 approvals")).await;
+    assert_eq!(verbs().await, ["approve"]);
+    assert_eq!(ask(addr, "POST", "/api/v1/rollouts/web/approve", &approver).await.status, 200);
+    until("the wave begins", verbs, |verbs| *verbs == ["approve", "approve", "begin"]).await;
+}
+
 /// Makes a change with a token.
 pub(crate) async fn change(addr: SocketAddr, token: &str, line: &str, body: Value) -> Answer {
     let (method, path) = line.split_once(' ').unwrap();
