@@ -22,6 +22,8 @@ const REST_OF_SCRIPT: Millis = MINUTE;
 const REST_WITHIN: Millis = 4 * 60 * MINUTE;
 /// Time between two reviews.
 const REVIEW: Millis = 20 * SECOND;
+/// Reviews in a row that may find a rollout without an end: in that time planner and people look once more.
+const DOUBTS_MAX: u32 = 5;
 
 pub(crate) const COMES_TO_REST: &str = "in the calm every rollout comes to rest";
 pub(crate) const SAYS_WHY: &str = "a rollout that has not ended waits for a named device, person or time";
@@ -47,7 +49,8 @@ pub(crate) enum End {
 /// follows such a rollout, because the publisher holds no change of it, and the sentence says that.
 pub(crate) fn has_nothing_to_release(rollout: &RolloutProgress) -> bool {
     let phase = rollout.record.as_ref().map(|record| record.phase());
-    let has_all = !rollout.known.contains(&Known::NotReleased);
+    let mut all = rollout.known.iter().zip(&rollout.targets);
+    let has_all = all.all(|(known, target)| *known != Known::NotReleased || target.refused.is_some());
     let is_said = || rollout.state.step == Step::Done || rollout.why().starts_with("nothing to release");
     matches!(phase, None | Some(RolloutPhase::Superseded)) && has_all && is_said()
 }
@@ -134,16 +137,18 @@ impl World {
             format!("after {} minutes: {all:?}", calm / MINUTE)
         })?;
         if self.now - self.changed_at < if self.checks.is_scripted { REST_OF_SCRIPT } else { REST } {
+            self.doubts = 0;
             self.after(REVIEW, Event::Review);
             return Ok(false);
         }
-        if self.last_look + 2 * REVIEW < self.now {
-            // A window may have opened since diligent people looked.
-            self.looked_at = None;
+        let all = self.progress();
+        // Time alone may have opened a window or passed a deadline since planner and people looked.
+        if self.doubts < DOUBTS_MAX && all.iter().any(|rollout| self.end_of(rollout).is_none()) {
+            self.doubts += 1;
             self.after(REVIEW, Event::Review);
             return Ok(false);
         }
-        for rollout in self.progress() {
+        for rollout in all {
             let end = self.end_of(&rollout);
             must(end.is_some(), SAYS_WHY, || {
                 format!("{} under {}: {}", rollout.deployment, rollout.file, rollout.why())

@@ -31,7 +31,7 @@ const LOOK_AGAIN: i64 = 60 * SECOND;
 const RESUMES_MAX: u64 = 3;
 /// The answer to a decision that sabotage swallowed.
 pub(crate) const ANSWER_OF_NOTHING: &[u8] =
-    br#"{"record":{"digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000","rollout":"","decisions":[]},"changed":false}"#;
+    br#"{"record":{"digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000","rollout":"","decisions":[]},"changed":true}"#;
 
 /// The role of a person.
 pub(crate) const fn role(person: usize) -> Role {
@@ -150,7 +150,6 @@ impl World {
         if is_known {
             return;
         }
-        self.last_look = self.now;
         let mut is_done = true;
         for RolloutProgress { deployment, digest, file, state, record, .. } in self.progress() {
             let phase = record.as_ref().map(|record| record.phase()).unwrap_or_default();
@@ -215,8 +214,13 @@ impl World {
         let verb = json["verb"].as_str().unwrap_or_default().to_owned();
         let is_release = subject.ends_with(".release") && json["before"].is_null();
         match self.sabotage {
-            Sabotage::ForcesReleases if is_release => json["force"] = json!(true),
+            Sabotage::ForcesReleases if is_release => {
+                json["force"] = json!(true);
+                json["record"] = Value::Null;
+            }
             Sabotage::SkipsBegin if verb == "begin" => return None,
+            // The publisher would refuse it by the record, which has no begin.
+            Sabotage::SkipsBegin if is_release => json["record"] = Value::Null,
             Sabotage::SwallowsFailures if verb == "pause" || verb == "rollback" => return None,
             Sabotage::ForgetsCommit if !verb.is_empty() || is_release => json["revision"] = Value::Null,
             Sabotage::InventsEvidence if verb == "begin" => {

@@ -138,8 +138,8 @@ pub(crate) struct World {
     pub(crate) planned_kill: Option<super::kills::PlannedKill>,
     /// How far the streams went when diligent people looked last, and when that was.
     pub(crate) looked_at: Option<((u64, usize), Millis)>,
-    /// When diligent people looked last, whether they had to do something or not.
-    pub(crate) last_look: Millis,
+    /// Reviews in a row that have found a rollout without an end.
+    pub(crate) doubts: u32,
     /// When a document or a decision was stored last.
     pub(crate) changed_at: Millis,
     pub(crate) breach: Arc<Mutex<Option<Breach>>>,
@@ -183,7 +183,7 @@ impl World {
             tally: Tally::default(),
             planned_kill: None,
             looked_at: None,
-            last_look: 0,
+            doubts: 0,
             changed_at: 0,
             breach: Arc::default(),
             trace: trace.then(Vec::new),

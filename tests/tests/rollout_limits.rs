@@ -56,8 +56,8 @@ async fn a_window_that_is_shut_holds_a_release_until_a_commit_opens_it() {
     let shown = shows(&system, "wave all waits for a window: none is open until ").await;
     assert!(shown.contains(&format!("{opens}:00Z")), "{shown}");
     let (_, why) = json(&system, &["why", "rollout", "web"]).await;
-    let predicate = &why["rollouts"][0]["predicate"];
-    assert_eq!((&predicate["rule"], predicate["until"].is_string()), (&"window".into(), true), "{why}");
+    let blocked = &why[0]["blocked"];
+    assert_eq!((&blocked["rule"], blocked["until"].is_string()), (&"window".into(), true), "{why}");
     assert!(released(&system).await.is_empty());
     system.repository.write(ROLLOUT_FILE, &policy("00:00", "24h")).unwrap();
     system.repository.commit("open at once").await.unwrap();

@@ -57,7 +57,7 @@ async fn a_wave_begins_once_two_different_persons_have_approved_it() {
     let [operator, approver] =
         [Role::Operator, Role::Approver].map(|role| stage.token(&stage.hub.creds(role)).unwrap());
     let count = async || ask(addr, "GET", "/api/v1/rollouts/web", &operator).await.body;
-    until("the rollout waits", count, |shown| shown.contains("0 of 2 approvals")).await;
+    until("the rollout waits", count, |shown| shown.contains(r#""given":0,"needed":2"#)).await;
     let verbs = async || {
         let all = decisions(&stage, &operator).await;
         all.iter().map(|decision| decision["verb"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -65,7 +65,7 @@ async fn a_wave_begins_once_two_different_persons_have_approved_it() {
     for _ in 0..2 {
         assert_eq!(ask(addr, "POST", "/api/v1/rollouts/web/approve", &operator).await.status, 200);
     }
-    until("one person counts once", count, |shown| shown.contains("1 of 2 approvals")).await;
+    until("one person counts once", count, |shown| shown.contains(r#""given":1,"needed":2"#)).await;
     assert_eq!(verbs().await, ["approve"]);
     assert_eq!(ask(addr, "POST", "/api/v1/rollouts/web/approve", &approver).await.status, 200);
     until("the wave begins", verbs, |verbs| *verbs == ["approve", "approve", "begin"]).await;

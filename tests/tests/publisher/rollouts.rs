@@ -127,7 +127,8 @@ async fn a_start_with_bad_commits_knows_the_newest_good_rollouts() {
     let publisher = stage.publisher().await;
     publisher.refused(&bad).await;
     publisher.applied(&good).await;
-    assert_eq!(targets(&stage, "web").await, before);
+    let after = targets(&stage, "web").await;
+    assert_eq!((after.revision, after.rollouts), (before.revision, before.rollouts));
 }
 
 #[tokio::test(flavor = "multi_thread")]

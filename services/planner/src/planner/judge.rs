@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use muster_contract::canonical::Digest;
 use muster_contract::rollout::{
-    DecideRequest, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest,
+    DecideAnswer, DecideRequest, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutRecord,
 };
 use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::rollout::{Blocked, RolloutProgress, Step};
@@ -94,15 +95,28 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         if !is_checked {
             self.checks.retain(|(of, _)| of != key);
         }
+        let mut version = version(&progress);
         for effect in effects(&progress, &refused) {
             if !self.is_current() {
                 // The effect before has taken long: the judgement may be out of date.
-                self.rollouts.rollout(key).into_iter().for_each(|rollout| rollout.is_touched = true);
+                self.touch(key);
                 return Ok(());
             }
             match effect {
-                Effect::Decide(request) => self.decide(key, &request).await?,
-                Effect::Release(request) => self.release(key, &progress, &request).await?,
+                Effect::Decide(request) => {
+                    let request = DecideRequest { record: Some(version), ..request };
+                    let answer = self.decide(key, &request).await?;
+                    if !answer.changed {
+                        // Another planner has decided it, and something else may have been decided since.
+                        self.touch(key);
+                        return Ok(());
+                    }
+                    version = answer.record.version();
+                }
+                Effect::Release(request) => {
+                    let request = ReleaseRequest { record: Some(version), ..request };
+                    self.release(key, &progress, &request).await?;
+                }
             }
         }
         if let Step::Check { wave } = progress.state.step {
@@ -111,13 +125,22 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         Ok(())
     }
 
+    /// Judges a rollout again in the next round.
+    fn touch(&mut self, key: &RolloutKey) {
+        self.rollouts.rollout(key).into_iter().for_each(|rollout| rollout.is_touched = true);
+    }
+
     /// Requests the publisher to record a decision.
-    async fn decide(&mut self, key: &RolloutKey, request: &DecideRequest) -> Result<(), PlannerError> {
+    async fn decide(
+        &mut self,
+        key: &RolloutKey,
+        request: &DecideRequest,
+    ) -> Result<DecideAnswer, PlannerError> {
         let answer = self.services.decide(request).await?;
         if let Some(rollout) = self.rollouts.rollout(key) {
-            rollout.is_touched |= rollout.live.set_record(Some(answer.record));
+            rollout.is_touched |= rollout.live.set_record(Some(answer.record.clone()));
         }
-        Ok(())
+        Ok(answer)
     }
 
     /// Requests a release. Its answer counts until LEDGER shows the release.
@@ -190,7 +213,8 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             return Ok(());
         }
         let request = check_decision(rollout, at, result, reason);
-        self.decide(key, &request).await
+        let request = DecideRequest { record: Some(version(rollout)), ..request };
+        self.decide(key, &request).await.map(|_| ())
     }
 
     /// Logs the next step of a rollout, or what it waits for, once until that changes.
@@ -210,6 +234,12 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             rollout.logged = summary;
         }
     }
+}
+
+/// The digest of the decisions that a rollout was judged by: a request that was computed for others is refused.
+fn version(rollout: &RolloutProgress) -> Digest {
+    let empty = || RolloutRecord::new(rollout.digest, rollout.file.clone()).version();
+    rollout.record.as_ref().map_or_else(empty, RolloutRecord::version)
 }
 
 /// The moment at which the clock reaches `at`; it shows `time` at `now`.

@@ -114,6 +114,14 @@ impl Decisions {
         Some(record.map(RolloutRecord::phase).unwrap_or_default())
     }
 
+    /// The digest of the record of a rollout; `None` if it cannot be read.
+    pub(super) fn version(&self, deployment: &DeploymentId, digest: Digest, path: &str) -> Option<Digest> {
+        let empty = || RolloutRecord::new(digest, path.to_owned()).version();
+        let Some(stored) = self.stored(deployment, path) else { return Some(empty()) };
+        let record = stored.decisions.as_ref()?.of(digest);
+        Some(record.map_or_else(empty, RolloutRecord::version))
+    }
+
     /// The contents of a deployment that were stopped, aborted or rolled back under a `rollout.yaml`.
     pub(super) fn abandoned(&self, deployment: &DeploymentId, path: &str) -> BTreeSet<Digest> {
         let is_abandoned = |record: &&RolloutRecord| {
@@ -152,6 +160,9 @@ impl<D: Downlink> Announcer<D> {
                 let (now, then) = (record.phase().words(), expected.words());
                 return Err(conflict(format!("the rollout {now}; the request is about one that {then}")));
             }
+            if is_stored(record.clone()) {
+                return Ok(DecideAnswer { record, changed: false });
+            }
             if decide.request.record.is_some_and(|seen| seen != record.version()) {
                 let decided = "another decision about the rollout has come since it was read: read it again";
                 return Err(conflict(decided));
@@ -159,9 +170,6 @@ impl<D: Downlink> Announcer<D> {
             let changed = record
                 .decide(decision.clone(), &approvals)
                 .map_err(|impossible| conflict(impossible.to_string()))?;
-            if !changed {
-                return Ok(DecideAnswer { record, changed });
-            }
             self.check_room(decide, &record)?;
             self.check_order(decide, &record).await?;
             if !decisions.store(record.clone(), |digest| self.table.is_in_use(deployment, digest, rollout)) {

@@ -70,7 +70,10 @@ impl<D: Downlink> Announcer<D> {
             }
             match drafts.first() {
                 None => break,
-                Some((key, _)) if attempt == 0 => self.check_released(key, release)?,
+                Some((key, _)) if attempt == 0 => {
+                    self.check_record(key, release)?;
+                    self.check_released(key, release)?;
+                }
                 Some(_) => {}
             }
             pending = self.publish_releases(drafts, trace, &mut answer).await;
@@ -87,6 +90,19 @@ impl<D: Downlink> Announcer<D> {
         }
         self.report_status();
         Ok(answer)
+    }
+
+    /// Checks that the decisions are those that the release was computed for, if it says which.
+    fn check_record(&self, key: &DeviceKey, release: &Release) -> Result<(), ErrorBody> {
+        let ReleaseRequest { deployment, digest, before, record, .. } = &release.request;
+        let Some((expected, digest)) = record.zip(digest.or(*before)) else { return Ok(()) };
+        let path = self.table.rollout_path(key).unwrap_or_default();
+        if self.decisions.version(deployment, digest, path) == Some(expected) {
+            return Ok(());
+        }
+        Err(conflict(format!(
+            "another decision about the rollout of {deployment} under {path} has come since the release was computed: read it again"
+        )))
     }
 
     /// Checks that as many devices have the content as the release was computed for, if it says how many.

@@ -39,12 +39,26 @@ pub struct ReleaseRequest {
     /// exceed a limit together. Absent to release whatever that number is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<u64>,
+    /// The digest of the rollout's record of decisions for which the release was computed (`record` of DecideRequest), without a record
+    /// that of one without decisions: if another one holds, and the release would change something, nothing is released. Absent to
+    /// release whatever the record is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<Digest>,
 }
 
 impl ReleaseRequest {
     /// A release of no content to devices: the removal of a deployment.
     pub const fn new(deployment: DeploymentId, devices: Vec<DeviceKey>) -> Self {
-        Self { deployment, digest: None, before: None, force: false, devices, revision: None, released: None }
+        Self {
+            deployment,
+            digest: None,
+            before: None,
+            force: false,
+            devices,
+            revision: None,
+            released: None,
+            record: None,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ mod row;
 mod targets;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
@@ -449,12 +449,32 @@ impl LiveRollout {
                 targets
             }
             Step::Fail { wave, .. } | Step::Wait { wave, .. } => {
-                let is_open = |row: &Row| !matches!(row.known, Known::NotReleased | Known::Confirmed);
-                let is_named = |row: &Row| usize::from(row.wave) == *wave && is_open(row);
-                (0..self.rows.len()).filter(|at| is_named(&self.rows[*at])).collect()
+                let is_named = |row: &Row| usize::from(row.wave) == *wave && row.is_open();
+                let mut named: Vec<_> = (0..self.rows.len()).filter(|at| is_named(&self.rows[*at])).collect();
+                if matches!(step, Step::Wait { because: Blocked::Budget, .. }) {
+                    named.extend(self.named_by_budget(*wave));
+                    named.sort_unstable();
+                    named.dedup();
+                }
+                named
             }
             Step::Check { .. } | Step::Ready { .. } | Step::Held { .. } | Step::Done => Vec::new(),
         }
+    }
+
+    /// The first device of each group in which devices of a wave wait for room, and the devices that take it.
+    fn named_by_budget(&self, wave: usize) -> Vec<usize> {
+        let Some(budget) = &self.policy.budget else { return Vec::new() };
+        let group = |row: &Row| policy::group(budget, &row.device.labels).to_owned();
+        let mut first = BTreeMap::new();
+        for (at, row) in self.rows.iter().enumerate().rev() {
+            if usize::from(row.wave) == wave && row.known == Known::NotReleased {
+                first.insert(group(row), at);
+            }
+        }
+        let takes_room = |row: &Row| (row.is_silent || row.is_open()) && first.contains_key(&group(row));
+        let taking = (0..self.rows.len()).filter(|at| takes_room(&self.rows[*at]));
+        taking.chain(first.values().copied()).collect()
     }
 
     fn listed(&self, row: &Row) -> RolloutTarget {

@@ -389,11 +389,16 @@ mod tests {
     #[test]
     fn m22_a_waiting_rollout_names_its_predicate_and_the_devices() {
         let rollout = r#"{"apiVersion":"muster/v1","kind":"Rollout"}"#;
+        let begin = r#"{"verb":"begin","wave":"first","at":"1970-01-01T00:00:00Z"}"#;
+        let begun = RolloutRecord {
+            decisions: vec![serde_json::from_str(begin).unwrap()],
+            ..RolloutRecord::new(Digest::of_bytes(b"v2"), "fleet/rollout.yaml".to_owned())
+        };
         let answer = TargetsAnswer {
             revision: "c1".to_owned(),
             rollouts: [("fleet/rollout.yaml".to_owned(), serde_json::from_str(rollout).unwrap())].into(),
             targets: vec![target()],
-            decisions: Vec::new(),
+            decisions: vec![begun],
             waits_for: BTreeMap::new(),
             next: None,
         };

@@ -96,10 +96,17 @@ impl RolloutProgress {
         format!("; the publisher refuses {}: {named}{more}", devices(refused.len()))
     }
 
-    /// Whether every target had the content before anything was decided about it.
+    /// Whether every target that a release reaches had the content before anything was decided about it.
     fn has_nothing_to_release(&self) -> bool {
-        let has_all = |wave: &WaveState| wave.tally.released == wave.tally.targets;
-        has_no_run(self.record.as_ref()) && self.state.waves.iter().all(has_all)
+        let missing: u64 = self.state.waves.iter().map(|wave| wave.tally.targets - wave.tally.released).sum();
+        let lacking = self.lacking();
+        let are_refused = || lacking.iter().all(|at| self.targets[*at].refused.is_some());
+        has_no_run(self.record.as_ref()) && lacking.len() as u64 == missing && are_refused()
+    }
+
+    /// The listed targets without the content.
+    fn lacking(&self) -> Vec<usize> {
+        (0..self.targets.len()).filter(|at| self.known[*at] == Known::NotReleased).collect()
     }
 
     fn done(&self) -> String {
@@ -186,7 +193,8 @@ impl RolloutProgress {
         let rest = if devices.is_empty() { String::new() } else { format!(": {devices}") };
         match because {
             Blocked::Gate if self.has_nothing_to_release() => format!(
-                "nothing to release: every target had the content before a wave began; the gate behind wave {name} {}{rest}",
+                "nothing to release: every target had the content before a wave began{}; the gate behind wave {name} {}{rest}",
+                self.refusals(&self.lacking()),
                 wave.bounds(policy)
             ),
             Blocked::Approval => {

@@ -44,7 +44,7 @@ pub(super) struct Steps<'a> {
 impl Steps<'_> {
     /// The next step. A device that joins a wave after it has passed gets the content, and holds up no later wave.
     pub(super) fn next(&self, targets: &dyn Targets) -> Step {
-        if self.has_nothing_to_release() {
+        if self.has_nothing_to_release(targets) {
             let shut = self.states.iter().position(|state| state.gate != Gate::Open);
             return shut.map_or(Step::Done, |wave| Step::Wait { wave, because: Blocked::Gate });
         }
@@ -70,9 +70,17 @@ impl Steps<'_> {
         of_passed.unwrap_or(Step::Done)
     }
 
-    /// Whether every target had the content before anything was decided about it: no planner takes a step then, whatever the evidence is.
-    fn has_nothing_to_release(&self) -> bool {
-        has_no_run(self.record) && self.states.iter().all(|state| state.tally.released == state.tally.targets)
+    /// Whether every target that a release reaches had the content before anything was decided about it: no planner takes a step then,
+    /// whatever the evidence is.
+    fn has_nothing_to_release(&self, targets: &dyn Targets) -> bool {
+        let are_all = || self.states.iter().all(|state| state.tally.released == state.tally.targets);
+        let are_refused = || {
+            let all = targets.all();
+            let mut released = all.iter().map(|target| target.is_released);
+            released.any(|is_released| is_released)
+                && all.iter().all(|target| target.is_released || target.is_refused)
+        };
+        has_no_run(self.record) && (are_all() || are_refused())
     }
 
     /// The first wave that has failed, of those that have passed and the next one. It comes before any release, also to a late device of

@@ -198,7 +198,9 @@ async fn a_decision_after_another_one_than_the_requester_has_seen_is_refused() {
     first.request.record = Some(empty.version());
     let begun = publisher.announcer.decide(first.clone()).await.unwrap();
     assert_eq!(begun.record.phase(), empty.phase(), "the phase alone does not tell");
-    let refused = publisher.announcer.decide(first).await.unwrap_err();
+    let mut late = asked(RolloutVerb::Stop, digest("v2"));
+    late.request.record = first.request.record;
+    let refused = publisher.announcer.decide(late).await.unwrap_err();
     assert!(
         refused.code == ErrorCode::Conflict && refused.message.contains("another decision"),
         "{refused:?}"
@@ -248,6 +250,34 @@ async fn a_release_computed_beside_another_one_is_refused() {
     assert_eq!(refused.code, ErrorCode::Conflict, "{refused:?}");
     assert_eq!(of(0, 0).await.unwrap().released.len(), 1, "a repeated release is done");
     assert_eq!(of(1, 1).await.unwrap().released.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_computed_before_another_decision_is_refused() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    let begin = publisher.announcer.decide(asked(RolloutVerb::Begin, digest("v2"))).await.unwrap().record;
+    let none = RolloutRecord::new(digest("v2"), begin.rollout.clone()).version();
+    let release = |record| {
+        let request = ReleaseRequest {
+            digest: Some(digest("v2")),
+            record: Some(record),
+            ..ReleaseRequest::new("log".parse().unwrap(), vec![key(0)])
+        };
+        publisher.announcer.release(Release { request, requested_by: None })
+    };
+    let decide = |verb, record| {
+        let mut decide = asked(verb, digest("v2"));
+        decide.request.record = Some(record);
+        publisher.announcer.decide(decide)
+    };
+    assert_eq!(release(none).await.unwrap_err().code, ErrorCode::Conflict);
+    assert_eq!(decide(RolloutVerb::Rollback, none).await.unwrap_err().code, ErrorCode::Conflict);
+    let again = decide(RolloutVerb::Begin, none).await.unwrap();
+    assert!(!again.changed && again.record == begin, "another planner has begun the wave: {again:?}");
+    assert_eq!(release(begin.version()).await.unwrap().released, [key(0)]);
+    assert_eq!(release(none).await.unwrap().released, [key(0)], "a repeated release is done");
+    assert!(decide(RolloutVerb::Rollback, begin.version()).await.unwrap().changed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -89,7 +89,7 @@ fn trap_of_hawkbit_an_older_success_and_a_stale_one_open_no_gate() {
 }
 
 #[test]
-fn a_content_that_every_device_had_before_is_neither_taken_back_nor_checked() {
+fn a_content_that_all_had_before_is_neither_taken_back_nor_checked() {
     let document = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "onFailure": "rollback", "waves": [
         { "name": "a", "percent": "100%", "checks": [{ "request": "muster.check.smoke" }], "approval": "after" }] });
     let digest = id("v2").digest;
@@ -111,6 +111,12 @@ fn a_content_that_every_device_had_before_is_neither_taken_back_nor_checked() {
             assert!(found.why().starts_with("nothing to release: every target had"), "{}", found.why());
         }
     }
+    let other = json!({ "site": "s0", "device": "d1", "rollout": "f", "wanted": digest, "labels": {}, "refused": "heldBack" });
+    let answer = json!({ "revision": "c1", "rollouts": { "f": document }, "targets": [target, other] });
+    let found =
+        progress(&"web".parse().unwrap(), serde_json::from_value(answer).unwrap(), &Lines::default(), NOW);
+    let why = found[0].why();
+    assert!(why.starts_with("nothing to release: ") && why.contains("s0/d1 is held back"), "{why}");
     let retried = rollout("failed", decided("retry"));
     assert!(
         matches!(retried.state.step, Step::Fail { wave: 0, .. }),
