@@ -22,8 +22,8 @@ const REST_OF_SCRIPT: Millis = MINUTE;
 const REST_WITHIN: Millis = 4 * 60 * MINUTE;
 /// Time between two reviews.
 const REVIEW: Millis = 20 * SECOND;
-/// Reviews in a row that may find a rollout without an end: in that time planner and people look once more.
-const DOUBTS_MAX: u32 = 5;
+/// Reviews in a row that may find a rollout without an end: meanwhile planner and people look once more.
+const OPEN_REVIEWS_MAX: u32 = 5;
 
 pub(crate) const COMES_TO_REST: &str = "in the calm every rollout comes to rest";
 pub(crate) const SAYS_WHY: &str = "a rollout that has not ended waits for a named device, person or time";
@@ -45,8 +45,8 @@ pub(crate) enum End {
     NothingToRelease,
 }
 
-/// Whether the devices had the content before anything was decided about it: nothing is rolled out, whatever has become of it. No planner
-/// follows such a rollout, because the publisher holds no change of it, and the sentence says that.
+/// Whether every device that a release reaches had the content before any decision, and the sentence says so. No planner follows such a
+/// rollout, because the publisher holds no change of it.
 pub(crate) fn has_nothing_to_release(rollout: &RolloutProgress) -> bool {
     let phase = rollout.record.as_ref().map(|record| record.phase());
     let mut all = rollout.known.iter().zip(&rollout.targets);
@@ -137,14 +137,14 @@ impl World {
             format!("after {} minutes: {all:?}", calm / MINUTE)
         })?;
         if self.now - self.changed_at < if self.checks.is_scripted { REST_OF_SCRIPT } else { REST } {
-            self.doubts = 0;
+            self.open_reviews = 0;
             self.after(REVIEW, Event::Review);
             return Ok(false);
         }
         let all = self.progress();
         // Time alone may have opened a window or passed a deadline since planner and people looked.
-        if self.doubts < DOUBTS_MAX && all.iter().any(|rollout| self.end_of(rollout).is_none()) {
-            self.doubts += 1;
+        if self.open_reviews < OPEN_REVIEWS_MAX && all.iter().any(|rollout| self.end_of(rollout).is_none()) {
+            self.open_reviews += 1;
             self.after(REVIEW, Event::Review);
             return Ok(false);
         }

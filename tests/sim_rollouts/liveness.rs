@@ -57,8 +57,9 @@ impl World {
     fn may_stand(&self, rollout: &RolloutProgress) -> bool {
         let why = rollout.why();
         match &rollout.state.step {
-            _ if has_nothing_to_release(rollout) => true,
-            Step::Done => rollout.phase() == RolloutPhase::Succeeded,
+            Step::Done | Step::Wait { because: Blocked::NothingToRelease, .. } => {
+                rollout.phase() == RolloutPhase::Succeeded || has_nothing_to_release(rollout)
+            }
             Step::Held { phase } => {
                 let verb = phase.continued_by();
                 verb.is_some_and(|verb| why.contains(&format!("muster rollout {verb}")))

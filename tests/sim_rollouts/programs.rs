@@ -109,16 +109,13 @@ fn revisions(commits: &[Tree]) -> BTreeSet<String> {
     commits.iter().map(|tree| tree.revision.clone()).collect()
 }
 
-/// After a start with a bad commit: passes on the newest good one of the earlier ones; its place.
+/// Passes on the newest good commit of the earlier ones after a start with a bad one; the index of that commit.
 async fn resume(announcer: &AnnouncerHandle, earlier: &[Tree], accepted: &Accepted) -> Option<usize> {
-    for (at, tree) in earlier.iter().enumerate().rev() {
-        let Ok(fleet) = source::read(tree, Policy::default()) else { continue };
-        if announcer.resume(fleet.clone(), revisions(&earlier[..at])).await.is_ok() {
-            *accepted.lock().unwrap() = Some(fleet);
-            return Some(at);
-        }
-    }
-    None
+    let read = |at: usize| Some((at, source::read(&earlier[at], Policy::default()).ok()?));
+    let (at, fleet) = (0..earlier.len()).rev().find_map(read)?;
+    announcer.resume(fleet.clone(), revisions(&earlier[..at])).await.ok()?;
+    *accepted.lock().unwrap() = Some(fleet);
+    Some(at)
 }
 
 /// Passes documents of DOWNLINK to the announcer, which verifies them.

@@ -31,10 +31,10 @@ pub(crate) struct Repository {
 
 /// Values of the label `rank` in turn: numbers, texts, and none.
 const RANKS: [Option<&str>; 5] = [Some("10"), Some("9"), None, Some("x"), Some("3")];
-/// In place of the last one, what is no value of a label.
+/// An invalid value of a label, in place of the last one of [`RANKS`].
 const BAD_RANK: &str = "-3";
-/// Fleets of so many devices more than a multiple of the first number have mistakes.
-const MISTAKES: (usize, usize) = (6, 5);
+/// One in so many sizes of a fleet has mistakes: the size before each multiple.
+const MISTAKES_EVERY: usize = 6;
 
 /// The name of a device.
 pub(crate) fn name(at: usize) -> String {
@@ -52,7 +52,7 @@ impl Repository {
         let count = if rng.u8(0..10) == 0 { rng.usize(10..DEVICES_MAX) } else { rng.usize(1..9) };
         let commands = DEPLOYMENTS.into_iter().take(rng.usize(1..=2)).map(|id| (id, "v0-good".to_owned()));
         let (devices, retired, policies) = ((0..count).collect(), BTreeSet::new(), BTreeMap::new());
-        let has_mistakes = count % MISTAKES.0 == MISTAKES.1;
+        let has_mistakes = (count + 1).is_multiple_of(MISTAKES_EVERY);
         Self { commit: 1, devices, retired, commands: commands.collect(), policies, has_mistakes }
     }
 

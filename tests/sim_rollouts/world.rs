@@ -139,7 +139,7 @@ pub(crate) struct World {
     /// How far the streams went when diligent people looked last, and when that was.
     pub(crate) looked_at: Option<((u64, usize), Millis)>,
     /// Reviews in a row that have found a rollout without an end.
-    pub(crate) doubts: u32,
+    pub(crate) open_reviews: u32,
     /// When a document or a decision was stored last.
     pub(crate) changed_at: Millis,
     pub(crate) breach: Arc<Mutex<Option<Breach>>>,
@@ -183,7 +183,7 @@ impl World {
             tally: Tally::default(),
             planned_kill: None,
             looked_at: None,
-            doubts: 0,
+            open_reviews: 0,
             changed_at: 0,
             breach: Arc::default(),
             trace: trace.then(Vec::new),

@@ -7,6 +7,7 @@ use std::process::Command;
 use bytes::Bytes;
 use muster_bus::Outgoing;
 use muster_contract::DeviceKey;
+use muster_contract::desired::DesiredState;
 use muster_contract::rollout::{RolloutDecision, RolloutDecisions};
 use muster_contract::subjects::{self, stream};
 use muster_simulator::child::Spec;
@@ -101,4 +102,42 @@ pub async fn says(system: &System, command: &[&str], words: &str) -> String {
         if text.contains(words) { Ok(text) } else { Err(text) }
     };
     system.eventually(&format!("{command:?} says '{words}'"), said).await
+}
+
+/// Waits until `muster rollout show web` says this.
+pub async fn shows(system: &System, words: &str) -> String {
+    says(system, &["rollout", "show", "web"], words).await
+}
+
+/// The newest document of a device in DOWNLINK.
+///
+/// # Panics
+/// The device has none, or nobody can read it.
+pub async fn document(system: &System, device: &str) -> DesiredState {
+    let subject = subjects::desired(&device.parse().unwrap());
+    let last = system.bus.last(stream::DOWNLINK, &subject).await.unwrap().unwrap();
+    muster_contract::decode::parse(&last.payload).unwrap()
+}
+
+/// The releases of `web` that devices have in DOWNLINK, in the order of [`DEVICES`].
+///
+/// # Panics
+/// A device has none.
+pub async fn published(system: &System) -> Vec<String> {
+    let mut releases = Vec::new();
+    for device in DEVICES {
+        let document = document(system, device).await;
+        let release = document.deployments[0].parameters["release"].value.as_str().unwrap().to_owned();
+        releases.push(release);
+    }
+    releases
+}
+
+/// Waits until every device has a release of `web` in DOWNLINK.
+pub async fn all_have(system: &System, release: &str) {
+    let done = async || match published(system).await {
+        all if all == [release; 4] => Ok(()),
+        all => Err(format!("{all:?}")),
+    };
+    system.eventually(&format!("every device has release {release}"), done).await;
 }

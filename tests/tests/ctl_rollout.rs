@@ -3,13 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use muster_contract::desired::DesiredState;
-use muster_contract::subjects::{self, stream};
 use muster_contract::view::Verdict;
 use muster_tests::example::{Example, Language};
-use muster_tests::rollouts::{DEVICES, PLANNER, governed, muster, release, says, start_planner};
+use muster_tests::rollouts::{
+    DEVICES, PLANNER, all_have, document, governed, muster, published, release, says, shows, start_planner,
+};
 use muster_tests::story::{sleeper, verdict};
-use muster_tests::system::{PUBLISHER, System, agent_name};
+use muster_tests::system::{PUBLISHER, agent_name};
 use muster_tests::watching::Watch;
 
 const ROLLOUT: &str = "\
@@ -19,38 +19,6 @@ waves:
   - {name: canary, devices: [plant7/press-1]}
   - {name: pair, count: 2, maxInFlight: 1}
 ";
-
-/// Waits until `muster rollout show web` says this.
-async fn shows(system: &System, words: &str) -> String {
-    says(system, &["rollout", "show", "web"], words).await
-}
-
-/// The newest document of a device in DOWNLINK.
-async fn document(system: &System, device: &str) -> DesiredState {
-    let subject = subjects::desired(&device.parse().unwrap());
-    let last = system.bus.last(stream::DOWNLINK, &subject).await.unwrap().unwrap();
-    muster_contract::decode::parse(&last.payload).unwrap()
-}
-
-/// The releases of `web` that devices have in DOWNLINK, in the order of [`DEVICES`].
-async fn published(system: &System) -> Vec<String> {
-    let mut releases = Vec::new();
-    for device in DEVICES {
-        let document = document(system, device).await;
-        let release = document.deployments[0].parameters["release"].value.as_str().unwrap().to_owned();
-        releases.push(release);
-    }
-    releases
-}
-
-/// Waits until every device has a release of `web` in DOWNLINK.
-async fn all_have(system: &System, release: &str) {
-    let done = async || match published(system).await {
-        all if all == [release; 4] => Ok(()),
-        all => Err(format!("{all:?}")),
-    };
-    system.eventually(&format!("every device has release {release}"), done).await;
-}
 
 #[tokio::test]
 async fn a_person_releases_wave_by_wave_and_a_watch_waits_for_the_last() {

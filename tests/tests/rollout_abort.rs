@@ -3,10 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use muster_contract::DeviceKey;
-use muster_contract::desired::DesiredState;
-use muster_contract::subjects::{self, stream};
-use muster_tests::rollouts::{governed, json, muster, release, says, start_planner};
+use muster_tests::rollouts::{document, governed, json, muster, release, says, start_planner};
 use muster_tests::story::sleeper;
 use muster_tests::system::{System, agent_name};
 
@@ -14,9 +11,7 @@ const ROLLOUT: &str = "apiVersion: muster/v1\nkind: Rollout\nwaves:\n  - {name: 
 
 /// The number of contents of `web` that a device had, by its newest document.
 async fn generation(system: &System, device: &str) -> u64 {
-    let key: DeviceKey = device.parse().unwrap();
-    let last = system.bus.last(stream::DOWNLINK, &subjects::desired(&key)).await.unwrap().unwrap();
-    let document: DesiredState = muster_contract::decode::parse(&last.payload).unwrap();
+    let document = document(system, device).await;
     document.deployments.iter().find(|entry| entry.id.as_str() == "web").unwrap().target_generation.get()
 }
 

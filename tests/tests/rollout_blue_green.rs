@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use muster_contract::desired::DesiredState;
-use muster_contract::subjects::{self, stream};
-use muster_tests::rollouts::{DEVICES, ROLLOUT_FILE, governed, json, muster, says, start_planner};
+use muster_tests::rollouts::{DEVICES, ROLLOUT_FILE, document, governed, json, muster, says, start_planner};
 use muster_tests::story::sleeper;
 use muster_tests::system::{System, agent_name};
 
@@ -17,9 +15,7 @@ const SWITCH: &str = "proxy";
 
 /// The deployments that a device shall run by its newest document, each with its release.
 async fn shall_run(system: &System, device: &str) -> Vec<String> {
-    let subject = subjects::desired(&device.parse().unwrap());
-    let last = system.bus.last(stream::DOWNLINK, &subject).await.unwrap().unwrap();
-    let document: DesiredState = muster_contract::decode::parse(&last.payload).unwrap();
+    let document = document(system, device).await;
     let release = |id: &str| {
         let entry = document.deployments.iter().find(|entry| entry.id.as_str() == id)?;
         Some(format!("{id} {}", entry.parameters["release"].value.as_str().unwrap()))

@@ -126,20 +126,20 @@ impl Repository {
         Ok(self.revisions(&[newest]).await?.lines().map(str::to_owned).collect())
     }
 
-    /// A polled commit of the branch and those before it, the newest first, at most `max`: of a merge, its first parent.
+    /// The polled commit `newest` of the branch and its first parents, the newest first, at most `max` in all.
     ///
     /// # Errors
     /// They could not be read.
-    pub async fn line(&self, newest: &str, max: usize) -> Result<Vec<String>, GitError> {
+    pub async fn first_parents(&self, newest: &str, max: usize) -> Result<Vec<String>, GitError> {
         let max = format!("--max-count={max}");
         Ok(self.revisions(&["--first-parent", &max, newest]).await?.lines().map(str::to_owned).collect())
     }
 
-    /// The files of a commit of [`Self::line`].
+    /// The files of a commit that the mirror has already.
     ///
     /// # Errors
     /// They could not be read.
-    pub async fn of_line(&self, revision: &str) -> Result<Tree, GitError> {
+    pub async fn mirrored(&self, revision: &str) -> Result<Tree, GitError> {
         let _turn = self.turn.lock().await;
         listing::tree(&self.git, &in_mirror(&self.mirror), revision).await
     }

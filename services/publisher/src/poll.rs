@@ -206,34 +206,41 @@ impl Poller {
     /// desired state.
     async fn resume(&mut self) -> bool {
         match self.resume_branch().await {
-            Ok(true) => self.has_resumed = true,
-            Ok(false) => return self.resume_last_published().await,
+            Ok(true) => {
+                self.has_resumed = true;
+                true
+            }
+            Ok(false) => self.resume_last_published().await,
             Err(error) => {
                 let error = chain(&error);
                 tracing::warn!(error, "cannot read the commits before the branch's, which was refused");
+                false
             }
         }
-        self.has_resumed
     }
 
-    /// Passes on the newest good commit before the branch's; false if none of the nearest ones is good.
+    /// Passes on the newest good commit before the branch's. False if none of the nearest ones is good, or the announcer refuses it: an
+    /// even older one may have policies that no longer hold.
     async fn resume_branch(&mut self) -> Result<bool, GitError> {
         let Some(refused) = self.known.clone() else { return Ok(false) };
         let timeout = self.settings.timeout;
-        let line = self.repository.line(&refused, RESUME_COMMITS_MAX + 1);
-        for commit in self.hang.watch(timeout, line).await?.into_iter().skip(1) {
-            let tree = self.hang.watch(timeout, self.repository.of_line(&commit)).await?;
+        let parents = self.repository.first_parents(&refused, RESUME_COMMITS_MAX + 1);
+        for commit in self.hang.watch(timeout, parents).await?.into_iter().skip(1) {
+            let tree = self.hang.watch(timeout, self.repository.mirrored(&commit)).await?;
             let Ok(fleet) = self.read(tree).await else { continue };
             let older = self.hang.watch(timeout, self.repository.history(&commit)).await?;
-            if self.announcer.resume(fleet, older).await.is_ok() {
-                tracing::info!(commit.id = commit, "resumed the newest good commit before the branch's");
-                (self.has_published, self.newest) = (true, Some(commit));
-                return Ok(true);
+            if let Err(problems) = self.announcer.resume(fleet, older).await {
+                warn_of(&commit, &problems);
+                return Ok(false);
             }
+            tracing::info!(commit.id = commit, "resumed the newest good commit before the branch's");
+            (self.has_published, self.newest) = (true, Some(commit));
+            return Ok(true);
         }
         Ok(false)
     }
 
+    /// Passes on the commit of the newest document. False if it cannot be read now.
     async fn resume_last_published(&mut self) -> bool {
         if let Some(last) = self.announcer.last_published().await {
             let reading = self.repository.commit(&last);

@@ -107,7 +107,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
                     let request = DecideRequest { record: Some(version), ..request };
                     let answer = self.decide(key, &request).await?;
                     if !answer.changed {
-                        // Another planner has decided it, and something else may have been decided since.
+                        // Another planner has made this decision, and others may have followed it.
                         self.touch(key);
                         return Ok(());
                     }
@@ -125,7 +125,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         Ok(())
     }
 
-    /// Judges a rollout again in the next round.
+    /// Has a rollout judged again in the next round.
     fn touch(&mut self, key: &RolloutKey) {
         self.rollouts.rollout(key).into_iter().for_each(|rollout| rollout.is_touched = true);
     }
@@ -236,10 +236,9 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     }
 }
 
-/// The digest of the decisions that a rollout was judged by: a request that was computed for others is refused.
+/// The digest of the record that a rollout was judged by: the publisher refuses a request that was computed for another record.
 fn version(rollout: &RolloutProgress) -> Digest {
-    let empty = || RolloutRecord::new(rollout.digest, rollout.file.clone()).version();
-    rollout.record.as_ref().map_or_else(empty, RolloutRecord::version)
+    RolloutRecord::version_of(rollout.record.as_ref(), rollout.digest, &rollout.file)
 }
 
 /// The moment at which the clock reaches `at`; it shows `time` at `now`.

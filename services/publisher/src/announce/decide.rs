@@ -116,10 +116,9 @@ impl Decisions {
 
     /// The digest of the record of a rollout; `None` if it cannot be read.
     pub(super) fn version(&self, deployment: &DeploymentId, digest: Digest, path: &str) -> Option<Digest> {
-        let empty = || RolloutRecord::new(digest, path.to_owned()).version();
-        let Some(stored) = self.stored(deployment, path) else { return Some(empty()) };
-        let record = stored.decisions.as_ref()?.of(digest);
-        Some(record.map_or_else(empty, RolloutRecord::version))
+        let decisions = self.of_file(deployment, path).ok()?;
+        let record = decisions.and_then(|decisions| decisions.of(digest));
+        Some(RolloutRecord::version_of(record, digest, path))
     }
 
     /// The contents of a deployment that were stopped, aborted or rolled back under a `rollout.yaml`.
@@ -167,7 +166,7 @@ impl<D: Downlink> Announcer<D> {
                 let decided = "another decision about the rollout has come since it was read: read it again";
                 return Err(conflict(decided));
             }
-            let changed = record
+            record
                 .decide(decision.clone(), &approvals)
                 .map_err(|impossible| conflict(impossible.to_string()))?;
             self.check_room(decide, &record)?;
@@ -181,7 +180,7 @@ impl<D: Downlink> Announcer<D> {
             match self.downlink.store_decisions(rollout, &decisions, sequence, trace).await {
                 Ok(sequence) => {
                     self.decided(decide, sequence, decisions);
-                    return Ok(DecideAnswer { record, changed });
+                    return Ok(DecideAnswer { record, changed: true });
                 }
                 Err(error) if error.kind == PublishErrorKind::Permanent => {
                     return Err(internal(chain(&error)));

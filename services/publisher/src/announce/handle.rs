@@ -29,8 +29,8 @@ const _: () = assert!(2 * KNOWN_WITHIN.as_secs() < DRAIN_DEADLINE.as_secs());
 pub(super) enum Command {
     /// Accept a commit. The answer says whether it is accepted; publishing follows.
     Commit(Fleet, oneshot::Sender<Result<(), Problems>>),
-    /// Accept the last published commit again, after a start. The answer says whether it is accepted. A rollout may be of a newer
-    /// commit, so it ends none.
+    /// Accept an earlier commit after a start with a bad one; the set has its known ancestors. The answer says whether it is accepted. A
+    /// rollout may be of a newer commit, so it ends none.
     Resume(Fleet, BTreeSet<String>, oneshot::Sender<Result<(), Problems>>),
     /// Return the commits of other publishers that are unknown here.
     Unseen(oneshot::Sender<BTreeSet<String>>),
@@ -105,7 +105,7 @@ impl AnnouncerHandle {
         let _ = self.commands.send(Command::Follows(revision, older)).await;
     }
 
-    /// Passes on the last published commit after a start.
+    /// Passes on an earlier commit after a start with a bad one. `older` has its known ancestors.
     ///
     /// # Errors
     /// The commit is refused, or something newer was published since.

@@ -92,7 +92,7 @@ impl<D: Downlink> Announcer<D> {
         Ok(answer)
     }
 
-    /// Checks that the decisions are those that the release was computed for, if it says which.
+    /// Checks that the rollout's record is the one that the release was computed for, if it names one.
     fn check_record(&self, key: &DeviceKey, release: &Release) -> Result<(), ErrorBody> {
         let ReleaseRequest { deployment, digest, before, record, .. } = &release.request;
         let Some((expected, digest)) = record.zip(digest.or(*before)) else { return Ok(()) };
@@ -101,7 +101,7 @@ impl<D: Downlink> Announcer<D> {
             return Ok(());
         }
         Err(conflict(format!(
-            "another decision about the rollout of {deployment} under {path} has come since the release was computed: read it again"
+            "the release was computed before another decision about {deployment} under {path}: ask for the targets again"
         )))
     }
 

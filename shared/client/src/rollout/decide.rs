@@ -253,7 +253,9 @@ fn forcible(rollout: &RolloutProgress) -> Option<usize> {
         _ => wave.tally.released > 0,
     };
     match &rollout.state.step {
-        Step::Wait { wave, because: Blocked::Gate } | Step::Check { wave } => Some(*wave),
+        Step::Wait { wave, because: Blocked::Gate | Blocked::NothingToRelease } | Step::Check { wave } => {
+            Some(*wave)
+        }
         Step::Fail { wave, because, .. } if *because != Failure::RolloutDeadline => Some(*wave),
         Step::Held { phase: RolloutPhase::Paused } => rollout.state.waves.iter().position(is_held),
         _ => None,

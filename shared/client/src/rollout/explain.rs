@@ -199,7 +199,7 @@ fn blocking_rule(step: &Step, wave: Option<&WaveState>) -> Option<BlockingRule> 
         Step::Held { .. } | Step::RollBack { .. } => BlockingRule::Decision,
         Step::Wait { because, .. } => match because {
             Blocked::Gate if wave.is_some_and(|wave| wave.gate == Gate::Soaking) => BlockingRule::Soak,
-            Blocked::Gate => BlockingRule::Gate,
+            Blocked::Gate | Blocked::NothingToRelease => BlockingRule::Gate,
             Blocked::InFlight => BlockingRule::InFlight,
             Blocked::Budget => BlockingRule::Budget,
             Blocked::Rate(_) => BlockingRule::Rate,

@@ -175,6 +175,11 @@ impl RolloutRecord {
         Digest::of_value(self)
     }
 
+    /// The digest of the record of a rollout; without one, that of a record without decisions.
+    pub fn version_of(record: Option<&Self>, digest: Digest, rollout: &str) -> Digest {
+        record.map_or_else(|| Self::new(digest, rollout.to_owned()).version(), Self::version)
+    }
+
     /// The phase.
     pub fn phase(&self) -> RolloutPhase {
         self.decisions.iter().fold(RolloutPhase::Running, |phase, decision| decision.verb.after(phase))
@@ -227,8 +232,7 @@ impl RolloutRecord {
         self.of_this_run().iter().find(is_begin).map(|decision| decision.at)
     }
 
-    /// The result of the checks of a wave in the run under way, which stays once they have passed or failed. A rollout that was resumed
-    /// asks failed checks again.
+    /// The result of the checks of a wave in the run under way. No later result replaces `pass` or `fail`; a resume voids `fail`.
     pub fn checked(&self, wave: &str) -> Option<&RolloutDecision> {
         let run = self.of_this_run();
         let is_check =
@@ -345,7 +349,7 @@ impl RolloutRecord {
             RolloutVerb::Begin | RolloutVerb::Ready | RolloutVerb::Force | RolloutVerb::Approve => {
                 self.has(decision, approvals)
             }
-            // A result that passed or failed stays: a message that comes late, or another planner, does not change it.
+            // Neither a late message nor another planner replaces a result of `pass` or `fail`.
             RolloutVerb::Check => {
                 let name = decision.wave.as_ref().map_or("", WaveName::as_str);
                 let is_final = |held: Option<CheckResult>| held != Some(CheckResult::Inconclusive);

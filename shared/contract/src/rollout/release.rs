@@ -39,9 +39,8 @@ pub struct ReleaseRequest {
     /// exceed a limit together. Absent to release whatever that number is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<u64>,
-    /// The digest of the rollout's record of decisions for which the release was computed (`record` of DecideRequest), without a record
-    /// that of one without decisions: if another one holds, and the release would change something, nothing is released. Absent to
-    /// release whatever the record is.
+    /// The digest of the rollout's record for which the release was computed (of a record without decisions if there was none): if the
+    /// record has changed, and the release would change something, nothing is released. Absent to release whatever the record is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Digest>,
 }

@@ -449,7 +449,7 @@ impl LiveRollout {
                 targets
             }
             Step::Fail { wave, .. } | Step::Wait { wave, .. } => {
-                let is_named = |row: &Row| usize::from(row.wave) == *wave && row.is_open();
+                let is_named = |row: &Row| usize::from(row.wave) == *wave && row.known.is_open();
                 let mut named: Vec<_> = (0..self.rows.len()).filter(|at| is_named(&self.rows[*at])).collect();
                 if matches!(step, Step::Wait { because: Blocked::Budget, .. }) {
                     named.extend(self.named_by_budget(*wave));
@@ -462,19 +462,20 @@ impl LiveRollout {
         }
     }
 
-    /// The first device of each group in which devices of a wave wait for room, and the devices that take it.
+    /// The first device of each group in which devices of a wave wait for room, and the unavailable devices of these groups.
     fn named_by_budget(&self, wave: usize) -> Vec<usize> {
         let Some(budget) = &self.policy.budget else { return Vec::new() };
-        let group = |row: &Row| policy::group(budget, &row.device.labels).to_owned();
-        let mut first = BTreeMap::new();
-        for (at, row) in self.rows.iter().enumerate().rev() {
+        let group = |at: usize| policy::group(budget, &self.rows[at].device.labels);
+        let mut first_waiting = BTreeMap::new();
+        for (at, row) in self.rows.iter().enumerate() {
             if usize::from(row.wave) == wave && row.known == Known::NotReleased {
-                first.insert(group(row), at);
+                first_waiting.entry(group(at)).or_insert(at);
             }
         }
-        let takes_room = |row: &Row| (row.is_silent || row.is_open()) && first.contains_key(&group(row));
-        let taking = (0..self.rows.len()).filter(|at| takes_room(&self.rows[*at]));
-        taking.chain(first.values().copied()).collect()
+        let is_unavailable = |row: &Row| row.is_silent || row.known.is_open();
+        let unavailable = (0..self.rows.len())
+            .filter(|at| is_unavailable(&self.rows[*at]) && first_waiting.contains_key(group(*at)));
+        unavailable.chain(first_waiting.values().copied()).collect()
     }
 
     fn listed(&self, row: &Row) -> RolloutTarget {

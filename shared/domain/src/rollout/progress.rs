@@ -323,6 +323,11 @@ impl Known {
         }
     }
 
+    /// Whether the target has the content and has not confirmed it.
+    pub(super) const fn is_open(self) -> bool {
+        !matches!(self, Self::NotReleased | Self::Confirmed)
+    }
+
     /// Whether LEDGER shows the content in the desired state of the target.
     pub(super) const fn is_in_ledger(self) -> bool {
         !matches!(self, Self::NotReleased | Self::NotInLedger)

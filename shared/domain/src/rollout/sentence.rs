@@ -10,9 +10,9 @@ use muster_contract::{DeviceKey, Timestamp};
 
 use super::approvals::ApprovalCount;
 use super::gate::{Gate, Tally};
+use super::policy::group;
 use super::progress::{Known, RolloutProgress};
 use super::state::{Blocked, Failure, Step, WaveState};
-use super::steps::has_no_run;
 
 /// Devices or rollouts that a sentence names, at most.
 const NAMED_MAX: usize = 20;
@@ -89,19 +89,8 @@ impl RolloutProgress {
         if refused.is_empty() {
             return String::new();
         }
-        let named = refused.iter().take(NAMED_MAX).map(|(key, reason)| format!("{key} {}", reason.words()));
-        let named = named.collect::<Vec<_>>().join(", ");
-        let more = refused.len().checked_sub(NAMED_MAX).filter(|more| *more > 0);
-        let more = more.map_or_else(String::new, |more| format!(" and {more} more"));
-        format!("; the publisher refuses {}: {named}{more}", devices(refused.len()))
-    }
-
-    /// Whether every target that a release reaches had the content before anything was decided about it.
-    fn has_nothing_to_release(&self) -> bool {
-        let missing: u64 = self.state.waves.iter().map(|wave| wave.tally.targets - wave.tally.released).sum();
-        let lacking = self.lacking();
-        let are_refused = || lacking.iter().all(|at| self.targets[*at].refused.is_some());
-        has_no_run(self.record.as_ref()) && lacking.len() as u64 == missing && are_refused()
+        let named = first(refused.iter().map(|(key, reason)| format!("{key} {}", reason.words())));
+        format!("; the publisher refuses {}: {named}", devices(refused.len()))
     }
 
     /// The listed targets without the content.
@@ -192,7 +181,7 @@ impl RolloutProgress {
         let devices = self.not_confirmed(wave);
         let rest = if devices.is_empty() { String::new() } else { format!(": {devices}") };
         match because {
-            Blocked::Gate if self.has_nothing_to_release() => format!(
+            Blocked::NothingToRelease => format!(
                 "nothing to release: every target had the content before a wave began{}; the gate behind wave {name} {}{rest}",
                 self.refusals(&self.lacking()),
                 wave.bounds(policy)
@@ -245,11 +234,7 @@ impl RolloutProgress {
             };
             format!("the rollout of {deployment}, which {words}")
         };
-        let named: Vec<_> = self.waits_for.iter().take(NAMED_MAX).map(one).collect();
-        match self.waits_for.len() - named.len() {
-            0 => named.join(", "),
-            more => format!("{} and {more} more", named.join(", ")),
-        }
+        first(self.waits_for.iter().map(one))
     }
 
     /// The command that approves a wave.
@@ -271,16 +256,14 @@ impl RolloutProgress {
         format!("each group by {} that is next {bound}", budget.group_by)
     }
 
-    /// The devices that take the room of the groups which the waiting devices of a wave are in, as far as they are listed.
+    /// The unavailable devices of the groups in which devices of a wave wait for room, as far as they are listed.
     fn unavailable(&self, wave: &WaveState) -> Vec<&DeviceKey> {
         let Some(budget) = &self.policy.budget else { return Vec::new() };
-        let group = |at: usize| self.targets[at].labels.get(&budget.group_by);
+        let group = |at: usize| group(budget, &self.targets[at].labels);
         let waiting = wave.members.iter().filter(|at| self.known[**at] == Known::NotReleased);
         let groups: BTreeSet<_> = waiting.map(|at| group(*at)).collect();
-        let is_available = |at: usize| {
-            self.silent_since.get(at).is_none_or(Option::is_none)
-                && matches!(self.known[at], Known::NotReleased | Known::Confirmed)
-        };
+        let is_available =
+            |at: usize| self.silent_since.get(at).is_none_or(Option::is_none) && !self.known[at].is_open();
         let all = (0..self.targets.len()).filter(|at| groups.contains(&group(*at)) && !is_available(*at));
         all.map(|at| &self.targets[at].key).collect()
     }
@@ -352,11 +335,14 @@ fn span(time: Duration) -> String {
 
 /// The names of the first devices, and the number of further ones.
 pub fn listed(devices: &[&DeviceKey]) -> String {
-    let named: Vec<_> = devices.iter().take(NAMED_MAX).map(ToString::to_string).collect();
-    match devices.len() - named.len() {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
-    }
+    first(devices.iter().map(ToString::to_string))
+}
+
+/// The first of some texts, and the number of further ones.
+fn first(all: impl ExactSizeIterator<Item = String>) -> String {
+    let more = all.len().saturating_sub(NAMED_MAX);
+    let named = all.take(NAMED_MAX).collect::<Vec<_>>().join(", ");
+    if more == 0 { named } else { format!("{named} and {more} more") }
 }
 
 fn devices(count: usize) -> String {

@@ -118,6 +118,8 @@ impl Step {
 pub enum Blocked {
     /// The gate behind the wave.
     Gate,
+    /// The gate behind the wave, and nothing is released: every target that a release reaches had the content before any decision.
+    NothingToRelease,
     /// The wave's limit of devices in flight.
     InFlight,
     /// The budget of the groups of the devices that are next.
@@ -158,6 +160,7 @@ impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gate => f.write_str("its gate is not open"),
+            Self::NothingToRelease => f.write_str("every target had the content before a wave began"),
             Self::InFlight => f.write_str("as many devices as allowed are in flight"),
             Self::Budget => f.write_str("the budget of its devices' groups has no room"),
             Self::Rate(next) => write!(f, "its rate leaves room for a further device at {next}"),

@@ -46,7 +46,7 @@ impl Steps<'_> {
     pub(super) fn next(&self, targets: &dyn Targets) -> Step {
         if self.has_nothing_to_release(targets) {
             let shut = self.states.iter().position(|state| state.gate != Gate::Open);
-            return shut.map_or(Step::Done, |wave| Step::Wait { wave, because: Blocked::Gate });
+            return shut.map_or(Step::Done, |wave| Step::Wait { wave, because: Blocked::NothingToRelease });
         }
         if let Some(failed) = self.first_failed() {
             return failed;
@@ -70,17 +70,15 @@ impl Steps<'_> {
         of_passed.unwrap_or(Step::Done)
     }
 
-    /// Whether every target that a release reaches had the content before anything was decided about it: no planner takes a step then,
-    /// whatever the evidence is.
+    /// Whether every target that a release reaches had the content before any decision about it: then no planner takes a step.
     fn has_nothing_to_release(&self, targets: &dyn Targets) -> bool {
-        let are_all = || self.states.iter().all(|state| state.tally.released == state.tally.targets);
-        let are_refused = || {
-            let all = targets.all();
-            let mut released = all.iter().map(|target| target.is_released);
-            released.any(|is_released| is_released)
-                && all.iter().all(|target| target.is_released || target.is_refused)
-        };
-        has_no_run(self.record) && (are_all() || are_refused())
+        if self.record.is_some_and(|record| record.phase() != RolloutPhase::Superseded) {
+            return false;
+        }
+        let released: u64 = self.states.iter().map(|state| state.tally.released).sum();
+        let all: u64 = self.states.iter().map(|state| state.tally.targets).sum();
+        let reaches_none = || targets.all().iter().all(|target| target.is_released || target.is_refused);
+        released == all || released > 0 && reaches_none()
     }
 
     /// The first wave that has failed, of those that have passed and the next one. It comes before any release, also to a late device of
@@ -210,11 +208,6 @@ impl Steps<'_> {
             None => Ok(limit - ends.len()),
         }
     }
-}
-
-/// Whether nothing is decided about the content since Git wants it.
-pub(super) fn has_no_run(record: Option<&RolloutRecord>) -> bool {
-    record.is_none_or(|record| record.phase() == RolloutPhase::Superseded)
 }
 
 /// Whether a step releases to a device that a release reaches.

@@ -32,7 +32,7 @@ pub struct GateEvidence {
     /// Released ones that are left out because they are not heard.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub debt: u64,
-    /// Released ones that are not heard, also those of them that are left out or count as failed. Older releases did not record it.
+    /// Released ones that are not heard, including those that are left out or count as failed. As `revision`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dark: Option<u64>,
     /// Silent targets that all waves together leave out. Only `finish` has it; absent if it is 0.

@@ -223,11 +223,6 @@ impl Row {
         }
     }
 
-    /// Whether it has the content and has not confirmed it.
-    pub(super) const fn is_open(&self) -> bool {
-        !matches!(self.known, Known::NotReleased | Known::Confirmed)
-    }
-
     pub(super) fn target(&self) -> Target<'_> {
         Target {
             key: &self.device.key,

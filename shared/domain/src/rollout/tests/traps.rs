@@ -82,7 +82,7 @@ fn trap_of_hawkbit_an_older_success_and_a_stale_one_open_no_gate() {
         progress(&"web".parse().unwrap(), answer, &lines, NOW).remove(0).state.step
     };
     let report = |generation: u64, freshness: &str| json!({ "standing": "installed", "targetGeneration": generation, "freshness": freshness, "changedAt": NOW });
-    let shut = Step::Wait { wave: 0, because: Blocked::Gate };
+    let shut = Step::Wait { wave: 0, because: Blocked::NothingToRelease };
     assert_eq!(step(report(6, "fresh")), shut, "the success of an older content");
     assert_eq!(step(report(7, "stale")), shut, "a success that nobody confirms now");
     assert_eq!(step(report(7, "fresh")), Step::Done);
@@ -107,7 +107,7 @@ fn a_content_that_all_had_before_is_neither_taken_back_nor_checked() {
     for standing in ["installed", "failed"] {
         for decisions in [json!([]), decided("supersede")] {
             let found = rollout(standing, decisions);
-            assert_eq!(found.state.step, Step::Wait { wave: 0, because: Blocked::Gate });
+            assert_eq!(found.state.step, Step::Wait { wave: 0, because: Blocked::NothingToRelease });
             assert!(found.why().starts_with("nothing to release: every target had"), "{}", found.why());
         }
     }
