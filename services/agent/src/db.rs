@@ -38,6 +38,7 @@ use std::time::Duration;
 
 use muster_contract::{DeviceKey, Timestamp};
 use rusqlite::ErrorCode;
+use rusqlite::config::DbConfig;
 pub(crate) use rusqlite::{
     Connection, Error as SqlError, OptionalExtension, Result as SqlResult, Row as SqlRow, params,
 };
@@ -388,6 +389,8 @@ fn connect(path: &Path, schema: &Schema) -> Result<Connection, Error> {
     let connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    // A plan does not depend on bound values: else SQLite parses some statements again at each use, one of them for every receipt.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failed)?;
     // Set before the first read: then SQLite keeps the WAL index in private memory.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(failed)?;
     let verdict: String =
