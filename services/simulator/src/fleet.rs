@@ -1,7 +1,7 @@
 //! A whole fleet on this machine: a NATS server, the services, and agents, each behind a link of its own. Each is a process;
 //! this file starts and stops them in order.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use crate::child::{Child, Spec};
 use crate::error::Error;
 use crate::http;
 use crate::link::Link;
+use crate::ports::{free_address, free_address_near};
 use crate::repository::{BRANCH, Repository};
 use crate::run_paths::RunPaths;
 
@@ -86,11 +87,11 @@ impl Fleet {
         devices: &[DeviceKey],
         planner: Option<Duration>,
     ) -> Result<Self, Error> {
-        let nats = server_address()?;
+        let nats = free_address_near(NATS_PORT)?;
         let mut server = start_server(paths, nats)?;
         await_ready(&mut server, ReadyProbe::Port(nats)).await?;
         let mut services = Vec::new();
-        let page = free_address(PAGE_PORT).or_else(|_| free_address(0))?;
+        let page = free_address_near(PAGE_PORT)?;
         for (name, args) in services_of(paths, repository, planner, page) {
             let (mut process, http) = start_service(paths, name, name, nats, args)?;
             await_ready(&mut process, ReadyProbe::Ready(http)).await?;
@@ -174,7 +175,7 @@ fn start_service(
     nats: SocketAddr,
     args: Vec<String>,
 ) -> Result<(Child, SocketAddr), Error> {
-    let http = free_address(0)?;
+    let http = free_address()?;
     let spec = Spec {
         name: name.to_owned(),
         program: find_program(&paths.programs, program)?,
@@ -265,17 +266,6 @@ pub(crate) fn find_program(dir: &Path, name: &str) -> Result<PathBuf, Error> {
     } else {
         Err(Error::NoProgram { name: name.to_owned(), dir: dir.to_owned() })
     }
-}
-
-fn server_address() -> Result<SocketAddr, Error> {
-    free_address(NATS_PORT).or_else(|_| free_address(0))
-}
-
-/// An address of the loopback interface that is free now. A process that is started on it fails if another one has taken it.
-fn free_address(port: u16) -> Result<SocketAddr, Error> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-        .and_then(|listener| listener.local_addr())
-        .map_err(|source| Error::Network { what: "a free port".to_owned(), source })
 }
 
 /// The sign by which a process counts as ready.

@@ -8,7 +8,7 @@
 //! [`line_cuts`] cuts one of its lines by hand. [`lab`] prepares a fleet in containers.
 //!
 //! They share [`child`] (a process) with [`environment`], [`link`] (a link) with [`link_schedule`] (its faults), [`disk`] (a
-//! disk that can be full), [`run_paths`] (the directory of a run), [`repository`] (the deployments), [`hub`] and [`http`]
+//! disk that can be full), [`ports`] (their addresses), [`run_paths`] (the directory of a run), [`repository`] (the deployments), [`hub`] and [`http`]
 //! (requests to services), and [`ledger`] (an independent count).
 
 pub mod app;
@@ -30,6 +30,7 @@ pub mod link;
 mod link_faults;
 mod link_proxy;
 pub mod link_schedule;
+mod ports;
 pub mod repository;
 mod result;
 mod result_text;

@@ -1,6 +1,6 @@
 //! One process under test: the executor starts, kills, freezes and stops it, and any other end of it is an error.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +14,7 @@ use crate::child::{Child, STOP_PATIENCE, Spec};
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::link::Link;
-
-/// Below the range from which the kernel takes ports of outgoing connections: a killed process's port stays free.
-const PORTS: std::ops::Range<u16> = 10_240..32_000;
-/// Ports tried before giving up.
-const PORT_TRIES: usize = 1000;
+use crate::ports::free_address;
 
 /// Time after a full disk was cleared within which a process may still end because of it: enough for a process that was
 /// being started to get as far as its database on a busy machine, and for the time between two looks.
@@ -257,24 +253,6 @@ impl Process {
             State::Down => None,
         }
     }
-}
-
-/// An address that is free now and that no outgoing connection takes.
-///
-/// # Errors
-/// No port is free.
-pub(super) fn free_address() -> Result<SocketAddr, Error> {
-    let mut last = Ok(());
-    for _ in 0..PORT_TRIES {
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, fastrand::u16(PORTS)))
-            .and_then(|bound| bound.local_addr())
-        {
-            Ok(address) => return Ok(address),
-            Err(error) => last = Err(error),
-        }
-    }
-    let error = last.err().unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into());
-    Err(Error::Network { what: "a free port".to_owned(), source: error })
 }
 
 #[cfg(test)]

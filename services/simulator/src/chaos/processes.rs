@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use muster_contract::DeviceKey;
 use muster_identity as identity;
 
-use super::process::{Process, free_address};
+use super::process::Process;
 use super::schedule::Role;
 use super::secured::SecuredHub;
 use crate::child::Spec;
@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::fleet::{
     ReadyProbe, Timing, agent_args, agent_name, await_ready, device_dir, find_program, open_link,
 };
+use crate::ports::free_address;
 use crate::repository::{BRANCH, Repository};
 use crate::run_paths::RunPaths;
 
