@@ -245,6 +245,23 @@ impl World {
     }
 }
 
+/// An answer to a planner, without the rule that it overlooks.
+pub(crate) fn misread(sabotage: Sabotage, reply: Bytes) -> Bytes {
+    if !matches!(sabotage, Sabotage::OverlooksWindows | Sabotage::OverlooksRates) {
+        return reply;
+    }
+    let mut json: Value = serde_json::from_slice(&reply).unwrap();
+    for policy in json["rollouts"].as_object_mut().into_iter().flat_map(|policies| policies.values_mut()) {
+        match sabotage {
+            Sabotage::OverlooksWindows => _ = policy.as_object_mut().unwrap().remove("windows"),
+            _ => policy["waves"].as_array_mut().into_iter().flatten().for_each(|wave| {
+                wave.as_object_mut().unwrap().remove("perMinute");
+            }),
+        }
+    }
+    Bytes::from(serde_json::to_vec(&json).unwrap())
+}
+
 /// A decision without anything.
 fn nothing(digest: Digest) -> DecideRequest {
     DecideRequest {

@@ -24,7 +24,7 @@ use super::ledger::PlannerLedger;
 use super::repository::Repository;
 use super::tasks::Tasks;
 use super::wire::{Answer, Operation, Port, Process, Request, Sent};
-use super::world::{Event, Millis, World};
+use super::world::{Event, Millis, Sabotage, World};
 
 /// The publisher's endpoints that planner and people use.
 const ENDPOINTS: [&str; 4] = ["decide", "release", "status", "targets"];
@@ -354,8 +354,10 @@ impl World {
         let requester = requester(process);
         let call = Call { endpoint, subject, payload, headers: Headers::default(), requester };
         let replies = self.programs.replies.clone();
+        let sabotage = if matches!(process, Process::Planner(..)) { self.sabotage } else { Sabotage::None };
         self.programs.tasks.spawn(publisher, async move {
             let reply = responder.answer(call).await.unwrap_or_else(|fault| fault.body);
+            let reply = super::people::misread(sabotage, reply);
             replies.lock().unwrap().push((way, reply));
         });
     }

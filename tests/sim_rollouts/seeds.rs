@@ -20,7 +20,7 @@ const PARTS: u64 = 2;
 const SABOTAGE_SEEDS: u64 = 600;
 
 /// Seeds that show rare ends by the rules of today. They come first; others follow if they show them no more.
-const RARE_ENDS: [u64; 3] = [4, 10, 61];
+const RARE_ENDS: [u64; 6] = [4, 10, 61, 1, 11, 35];
 /// The first seed that shows forced releases by the rules of today.
 const FORCED_RELEASE: u64 = 24;
 
@@ -252,4 +252,14 @@ fn a_planner_that_reverses_the_order_of_a_wave_is_found() {
 #[test]
 fn a_planner_that_passes_all_checks_is_found() {
     seen(Sabotage::PassesChecks, &[law::CHECKED]);
+}
+
+#[test]
+fn a_planner_that_overlooks_windows_is_found() {
+    seen(Sabotage::OverlooksWindows, &[law::WINDOW]);
+}
+
+#[test]
+fn a_planner_that_overlooks_rates_is_found() {
+    seen(Sabotage::OverlooksRates, &[law::RATE]);
 }

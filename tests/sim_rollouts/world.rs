@@ -62,6 +62,10 @@ pub(crate) enum Sabotage {
     ReversesOrder,
     /// The planner records that all checks have passed.
     PassesChecks,
+    /// The planner overlooks the windows of policies.
+    OverlooksWindows,
+    /// The planner overlooks the rates of waves.
+    OverlooksRates,
 }
 
 /// An event.
