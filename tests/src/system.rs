@@ -114,7 +114,7 @@ impl System {
         let own: Vec<&str> = match name {
             INGEST => vec!["--lease", "3s"],
             ROLLUP => vec!["--data-dir", &data],
-            _ => vec!["--git-url", &git, "--git-branch", BRANCH, "--git-poll", "200ms", "--data-dir", &data],
+            _ => vec!["--git-url", &git, "--git-branch", BRANCH, "--git-poll", "400ms", "--data-dir", &data],
         };
         let url = self.server.url();
         let args = ["--nats-url", &url].into_iter().chain(own).chain(more.iter().copied());
