@@ -5,12 +5,21 @@
 //! It does not find a hub that has gone behind a proxy which acknowledges in its place; rare pings do.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::time::Duration;
 
 use async_nats::Client;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
+
+/// The tables of this network namespace's TCP connections.
+const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+/// A read of a table that returns fewer bytes was the last one: the kernel fills at least a page of 4 KiB with lines of 150 bytes.
+/// To read once more would make it search the whole table again for a further line.
+const LAST_READ_BYTES: usize = 3_900;
+/// Bytes of one read: more than a page of any kernel.
+const READ_BYTES: usize = 64 * 1024;
 
 /// How often the table is read within the time after which a connection counts as lost.
 const CHECKS: u32 = 8;
@@ -24,7 +33,7 @@ const PROBES: &str = "04";
 
 /// Whether the kernel's table can be read.
 pub fn is_supported() -> bool {
-    own_sockets().is_some() && table().is_some()
+    own_sockets().is_some() && table(TABLES[0]).is_some()
 }
 
 /// Makes a new connection when bytes stay unacknowledged for `unacknowledged_max`; ends with `stop`.
@@ -81,37 +90,62 @@ impl UnacknowledgedSince {
     }
 }
 
-/// The sockets of this process to one of these ports that wait for an acknowledgement, each with whether it repeats a segment.
+/// The sockets of this process to one of these ports that wait for an acknowledgement, each with whether it repeats a segment. They
+/// are all in one of the tables.
 fn waiting_sockets(ports: &[u16]) -> Vec<(u64, bool)> {
-    let (Some(own), Some(table)) = (own_sockets(), table()) else { return Vec::new() };
-    table
-        .lines()
-        .filter_map(|line| waiting_socket(line, ports))
-        .filter(|(socket, _)| own.contains(socket))
-        .collect()
+    let Some(own) = own_sockets() else { return Vec::new() };
+    for path in TABLES {
+        let table = table(path).unwrap_or_default();
+        let connections = table.lines().filter_map(|line| connection(line, ports));
+        let own: Vec<_> = connections.filter(|connection| own.contains(&connection.socket)).collect();
+        if !own.is_empty() {
+            let waiting = own.into_iter().filter(|connection| connection.waits);
+            return waiting.map(|TableConnection { socket, repeats, .. }| (socket, repeats)).collect();
+        }
+    }
+    Vec::new()
 }
 
-/// The socket of a line of the table, if it is an open connection to one of the ports with bytes that are not acknowledged; and
-/// whether the kernel repeats them.
-fn waiting_socket(line: &str, ports: &[u16]) -> Option<(u64, bool)> {
+/// An open connection.
+#[derive(Debug, PartialEq, Eq)]
+struct TableConnection {
+    /// Inode of its socket.
+    socket: u64,
+    /// Whether bytes are not acknowledged.
+    waits: bool,
+    /// Whether the kernel repeats a segment, and none of its repetitions was answered.
+    repeats: bool,
+}
+
+/// The connection of a line of a table, if it is open and to one of the ports.
+fn connection(line: &str, ports: &[u16]) -> Option<TableConnection> {
     let mut fields = line.split_ascii_whitespace().skip(2);
     let (_, port) = fields.next()?.rsplit_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    let state = fields.next()?;
+    if fields.next()? != ESTABLISHED || !ports.contains(&port) {
+        return None;
+    }
     let (unacknowledged, _) = fields.next()?.split_once(':')?;
     let (timer, _) = fields.next()?.split_once(':')?;
     let repetitions = u64::from_str_radix(fields.next()?, 16).ok()?;
     let probes: u64 = fields.nth(1)?.parse().ok()?;
-    let socket: u64 = fields.next()?.parse().ok()?;
-    let waits =
-        state == ESTABLISHED && ports.contains(&port) && unacknowledged.bytes().any(|digit| digit != b'0');
-    waits.then_some((socket, timer == REPEATS && repetitions > 0 || timer == PROBES && probes > 0))
+    Some(TableConnection {
+        socket: fields.next()?.parse().ok()?,
+        waits: unacknowledged.bytes().any(|digit| digit != b'0'),
+        repeats: timer == REPEATS && repetitions > 0 || timer == PROBES && probes > 0,
+    })
 }
 
-/// The table of TCP connections of this network namespace, for IPv4 and IPv6.
-fn table() -> Option<String> {
-    let v4 = fs::read_to_string("/proc/self/net/tcp").ok()?;
-    Some(v4 + &fs::read_to_string("/proc/self/net/tcp6").unwrap_or_default())
+/// A table of TCP connections.
+fn table(path: &str) -> Option<String> {
+    let (mut file, mut text, mut bytes) = (File::open(path).ok()?, Vec::new(), vec![0; READ_BYTES]);
+    loop {
+        let count = file.read(&mut bytes).ok()?;
+        text.extend_from_slice(&bytes[..count]);
+        if count < LAST_READ_BYTES {
+            return String::from_utf8(text).ok();
+        }
+    }
 }
 
 /// The inodes of this process's sockets.
@@ -141,13 +175,14 @@ mod tests {
             )
         };
         let (hub, queued) = ("0200000A:107E", "0000002C:00000000");
+        let found = |waits, repeats| Some(TableConnection { socket: 48_291, waits, repeats });
         let all = [
-            (line(hub, "01", queued, "01:000001A0", "00000005"), Some((48_291, true))),
-            (line(hub, "01", queued, "01:00000010", "00000000"), Some((48_291, false))),
+            (line(hub, "01", queued, "01:000001A0", "00000005"), found(true, true)),
+            (line(hub, "01", queued, "01:00000010", "00000000"), found(true, false)),
             // A peer without room answers probes, so it is alive; without a route nothing answers.
-            (probing(0), Some((48_291, false))),
-            (probing(2), Some((48_291, true))),
-            (line(hub, "01", "00000000:00000000", "00:00000000", "00000000"), None),
+            (probing(0), found(true, false)),
+            (probing(2), found(true, true)),
+            (line(hub, "01", "00000000:00000000", "00:00000000", "00000000"), found(false, false)),
             (line("0200000A:01BB", "01", queued, "01:000001A0", "00000005"), None),
             (line(hub, "08", queued, "01:000001A0", "00000005"), None),
             (
@@ -158,10 +193,11 @@ mod tests {
             (String::new(), None),
         ];
         for (line, wanted) in all {
-            assert_eq!(waiting_socket(&line, &[4222]), wanted, "{line}");
+            assert_eq!(connection(&line, &[4222]), wanted, "{line}");
         }
         let v6 = "   0: 00000000000000000000000001000000:CB4E 00000000000000000000000001000000:107E 01 00000001:00000000 01:00000014 00000002     0        0 77 1 0 20 4 30 10 -1";
-        assert_eq!(waiting_socket(v6, &[1, 4222]), Some((77, true)));
+        let wanted = Some(TableConnection { socket: 77, waits: true, repeats: true });
+        assert_eq!(connection(v6, &[1, 4222]), wanted);
     }
 
     #[tokio::test(start_paused = true)]
@@ -181,12 +217,20 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_table_can_be_read_here() {
+    fn the_kernels_table_is_read_to_its_end() {
         assert!(is_supported());
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let own = own_sockets().unwrap();
-        let table = table().unwrap();
-        let inode = table.lines().filter_map(|line| line.split_ascii_whitespace().nth(9)?.parse().ok());
-        assert!(inode.into_iter().any(|inode: u64| own.contains(&inode)), "{listener:?}");
+        let port = listener.local_addr().unwrap().port();
+        // Sixty lines are more than the kernel returns at once.
+        let mut open = Vec::new();
+        for _ in 0..60 {
+            open.push((
+                std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap(),
+                listener.accept().unwrap(),
+            ));
+            let (own, table) = (own_sockets().unwrap(), table(TABLES[0]).unwrap());
+            let found = table.lines().filter_map(|line| connection(line, &[port]));
+            assert_eq!(found.filter(|found| own.contains(&found.socket)).count(), open.len());
+        }
     }
 }
