@@ -242,7 +242,7 @@ fn nothing_is_lost_or_doubled_and_every_view_is_honest_fourth() {
 }
 
 #[test]
-fn a_quarter_of_the_worlds_are_fleets_and_some_have_400_devices() {
+fn a_quarter_of_the_worlds_are_fleets_and_one_has_400_devices() {
     let devices: Vec<_> = (0..SEEDS).map(|seed| Profile::draw(&mut Rng::with_seed(seed)).devices).collect();
     let count = |least| devices.iter().filter(|devices| **devices >= least).count() as u64;
     assert!(4 * count(FLEET) >= SEEDS, "{} of {SEEDS} worlds have {FLEET} devices", count(FLEET));

@@ -136,7 +136,7 @@ pub async fn published(system: &System) -> Vec<String> {
 /// Waits until every device has a release of `web` in DOWNLINK.
 pub async fn all_have(system: &System, release: &str) {
     let done = async || match published(system).await {
-        all if all == [release; 4] => Ok(()),
+        all if all == [release; DEVICES.len()] => Ok(()),
         all => Err(format!("{all:?}")),
     };
     system.eventually(&format!("every device has release {release}"), done).await;

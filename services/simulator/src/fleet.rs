@@ -13,7 +13,7 @@ use crate::child::{Child, Spec};
 use crate::error::Error;
 use crate::http;
 use crate::link::Link;
-use crate::ports::{free_address, free_address_near};
+use crate::ports::{address_at_or_free, free_address};
 use crate::repository::{BRANCH, Repository};
 use crate::run_paths::RunPaths;
 
@@ -87,11 +87,11 @@ impl Fleet {
         devices: &[DeviceKey],
         planner: Option<Duration>,
     ) -> Result<Self, Error> {
-        let nats = free_address_near(NATS_PORT)?;
+        let nats = address_at_or_free(NATS_PORT)?;
         let mut server = start_server(paths, nats)?;
         await_ready(&mut server, ReadyProbe::Port(nats)).await?;
         let mut services = Vec::new();
-        let page = free_address_near(PAGE_PORT)?;
+        let page = address_at_or_free(PAGE_PORT)?;
         for (name, args) in services_of(paths, repository, planner, page) {
             let (mut process, http) = start_service(paths, name, name, nats, args)?;
             await_ready(&mut process, ReadyProbe::Ready(http)).await?;

@@ -8,8 +8,8 @@
 //! [`line_cuts`] cuts one of its lines by hand. [`lab`] prepares a fleet in containers.
 //!
 //! They share [`child`] (a process) with [`environment`], [`link`] (a link) with [`link_schedule`] (its faults), [`disk`] (a
-//! disk that can be full), [`ports`] (their addresses), [`run_paths`] (the directory of a run), [`repository`] (the deployments), [`hub`] and [`http`]
-//! (requests to services), and [`ledger`] (an independent count).
+//! disk that can be full), [`ports`] (their addresses), [`run_paths`] (the directory of a run), [`repository`] (the deployments),
+//! [`hub`] and [`http`] (requests to services), and [`ledger`] (an independent count).
 
 pub mod app;
 pub mod chaos;

@@ -29,7 +29,7 @@ pub(crate) fn free_address() -> Result<SocketAddr, Error> {
 ///
 /// # Errors
 /// No port is free.
-pub(crate) fn free_address_near(port: u16) -> Result<SocketAddr, Error> {
+pub(crate) fn address_at_or_free(port: u16) -> Result<SocketAddr, Error> {
     address_at(port).or_else(|_| free_address())
 }
 
