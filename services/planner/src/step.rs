@@ -1,8 +1,6 @@
 //! The effects of a rollout's next step: the requests to the publisher, in their order. Pure: it sends nothing, and asks for
 //! nothing.
 
-use std::collections::BTreeSet;
-
 use muster_contract::limits::{DECISION_REASON_BYTES_MAX, RELEASE_DEVICES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::rollout::{
     CheckResult, DecideRequest, GateEvidence, ReleaseRequest, RolloutPhase, RolloutVerb,
@@ -42,13 +40,13 @@ impl Decision {
 }
 
 /// The effects of a rollout's next step; none if it waits for devices, persons or checks. Each is requested once the one before it
-/// has succeeded. Devices that were just refused are left out.
-pub(crate) fn effects(rollout: &RolloutProgress, refused: &BTreeSet<DeviceKey>) -> Vec<Effect> {
+/// has succeeded. Devices that would be refused are left out.
+pub(crate) fn effects(rollout: &RolloutProgress, is_refused: &dyn Fn(&DeviceKey) -> bool) -> Vec<Effect> {
     match &rollout.state.step {
         Step::Release { wave, targets, needs_approval: false } => {
-            release_wave(rollout, *wave, &devices(rollout, targets, refused))
+            release_wave(rollout, *wave, &devices(rollout, targets, is_refused))
         }
-        Step::RollBack { targets } => roll_back(rollout, &devices(rollout, targets, refused)),
+        Step::RollBack { targets } => roll_back(rollout, &devices(rollout, targets, is_refused)),
         Step::Fail { wave, because, verb } => {
             let reason = rollout.state.waves.get(*wave).map(|wave| rollout.failure(wave, *because));
             let evidence = rollout.evidence(*wave);
@@ -125,9 +123,13 @@ fn request(rollout: &RolloutProgress, decision: Decision) -> DecideRequest {
 }
 
 /// The devices of targets that are not refused.
-fn devices(rollout: &RolloutProgress, targets: &[usize], refused: &BTreeSet<DeviceKey>) -> Vec<DeviceKey> {
-    let keys = targets.iter().map(|at| rollout.targets[*at].key.clone());
-    keys.filter(|key| !refused.contains(key)).collect()
+fn devices(
+    rollout: &RolloutProgress,
+    targets: &[usize],
+    is_refused: &dyn Fn(&DeviceKey) -> bool,
+) -> Vec<DeviceKey> {
+    let keys = targets.iter().map(|at| &rollout.targets[*at].key);
+    keys.filter(|key| !is_refused(key)).cloned().collect()
 }
 
 /// A release of no content to devices, for the commit of the rollout.

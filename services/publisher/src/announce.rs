@@ -35,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 use self::decide::Decisions;
 pub use self::handle::AnnouncerHandle;
 use self::handle::Command;
+use self::rollback::RefusedRollbacks;
 use crate::device_table::{ChangeKey, DeviceTable};
 use crate::downlink::{Downlink, OutgoingDocument};
 pub use crate::foreign::StoredDocument;
@@ -74,6 +75,7 @@ pub struct Announcer<D> {
     rng: Rng,
     table: DeviceTable,
     decisions: Decisions,
+    refused_rollbacks: RefusedRollbacks,
     commands: mpsc::Receiver<Command>,
     /// True once the published states are read; requests wait for it.
     known: watch::Sender<bool>,
@@ -106,6 +108,7 @@ impl<D: Downlink> Announcer<D> {
             rng,
             table: DeviceTable::default(),
             decisions: Decisions::default(),
+            refused_rollbacks: RefusedRollbacks::new(),
             commands,
             known,
             retry: FullJitter::new(RETRY.min, RETRY.max),

@@ -267,7 +267,7 @@ pub struct RolloutTarget {
     /// Time at which it got that digest, by the publisher's clock, or of a later document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Timestamp>,
-    /// Why a release would not reach it now.
+    /// Why a release, or a rollback of what it has, would not reach it now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<ReleaseRefusal>,
 }

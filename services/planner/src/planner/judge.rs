@@ -1,6 +1,6 @@
 //! Judges the rollouts that are due, and takes the next step of each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
@@ -86,7 +86,9 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         let line = |device: &DeviceKey| Some(evidence.target_line(&key.0, device));
         rollout.live.judge(&line, time);
         let progress = rollout.live.progress(&line, evidence.ledger_seq());
-        let refused: BTreeSet<_> = rollout.refusals.keys().cloned().collect();
+        let (live, refusals) = (&rollout.live, &rollout.refusals);
+        let is_refused = |device: &DeviceKey| refusals.contains_key(device) || live.is_refused(device);
+        let effects = effects(&progress, &is_refused);
         let ends = rollout.refusals.values().map(|refusal| refusal.until);
         let wakes = rollout.live.wakes_at().map(|wakes| later(now, time, wakes));
         let is_checked = matches!(progress.state.step, Step::Check { .. });
@@ -96,7 +98,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             self.checks.retain(|(of, _)| of != key);
         }
         let mut version = version(&progress);
-        for effect in effects(&progress, &refused) {
+        for effect in effects {
             if !self.is_current() {
                 // The effect before has taken long: the judgement may be out of date.
                 self.touch(key);

@@ -8,7 +8,7 @@ use muster_bus::RequestError;
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{Fact, PulseFact};
 use muster_contract::limits::PARTITIONS;
-use muster_contract::rollout::{DecideRequest, ReleaseRequest, TargetsQuery};
+use muster_contract::rollout::{DecideRequest, ReleaseRefusal, ReleaseRequest, TargetsQuery};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{Generation, Timestamp};
 use muster_domain::fold::Position;
@@ -18,6 +18,7 @@ use serde_json::json;
 use super::*;
 use crate::evidence::DocumentEntry;
 use crate::read_end::BEHIND_AFTER;
+use crate::rollouts::Refusal;
 use crate::services::PAGES_MAX;
 use crate::webhook::{WebhookConfig, Webhooks};
 
@@ -50,7 +51,11 @@ impl Requests for Publisher {
             (format!("targets {deployment} after {after:?}"), answer)
         } else {
             let ReleaseRequest { deployment, devices, .. } = serde_json::from_slice(&payload).unwrap();
-            (format!("release {deployment}"), json!({ "released": devices, "refused": [] }))
+            let names: Vec<_> = devices.iter().map(ToString::to_string).collect();
+            (
+                format!("release {deployment} to {}", names.join(", ")),
+                json!({ "released": devices, "refused": [] }),
+            )
         };
         self.requests.lock().unwrap().push(request);
         Ok(Bytes::from(answer.to_string()))
@@ -165,6 +170,26 @@ async fn nothing_is_requested_once_the_evidence_has_ended_during_a_request() {
         "neither its release nor another rollout"
     );
     assert_eq!(touched(&mut planner), ["one", "two"], "both are judged again");
+}
+
+#[tokio::test]
+async fn a_device_that_the_list_refuses_gets_no_request() {
+    let (mut planner, publisher) = planner(Duration::ZERO, Duration::ZERO, Vec::new());
+    let mut answer = page("c1", "d1", None);
+    let waves = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": [{ "name": "all", "percent": "100%" }] });
+    answer.rollouts.insert("rollout.yaml".to_owned(), serde_json::from_value(waves).unwrap());
+    answer.targets[0].refused = Some(ReleaseRefusal::HeldBack);
+    answer.targets.extend(page("c1", "d2", None).targets);
+    planner.list("one", vec![answer]);
+    // A release was refused to it before the list said so.
+    let refusal = Refusal { reason: ReleaseRefusal::HeldBack, until: Instant::now() };
+    let one = planner.rollouts.all().next().unwrap();
+    one.live.set_refused(0, true);
+    one.refusals.insert("s1/d1".parse().unwrap(), refusal);
+    planner.judge(&CancellationToken::new()).await;
+    let requests = publisher.requests.lock().unwrap().clone();
+    let releases: Vec<_> = requests.iter().filter(|request| request.starts_with("release one")).collect();
+    assert_eq!(releases, ["release one to s1/d2"], "{requests:?}");
 }
 
 #[tokio::test]

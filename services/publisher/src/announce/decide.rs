@@ -88,6 +88,11 @@ impl Decisions {
         self.0.get(&(deployment.clone(), path.to_owned()))
     }
 
+    /// Sequence of the decisions about a deployment under a `rollout.yaml`; 0 if there are none.
+    pub(super) fn sequence(&self, deployment: &DeploymentId, path: &str) -> u64 {
+        self.stored(deployment, path).map_or(0, |stored| stored.sequence)
+    }
+
     /// The rollouts of a deployment that were decided about.
     pub(super) fn of_deployment<'a>(
         &'a self,
@@ -237,7 +242,7 @@ impl<D: Downlink> Announcer<D> {
         let stored = self.decisions.stored(deployment, path);
         let decisions = stored.and_then(|stored| stored.decisions.clone());
         let decisions = decisions.unwrap_or_else(|| RolloutDecisions::new(deployment.clone()));
-        (stored.map_or(0, |stored| stored.sequence), decisions)
+        (self.decisions.sequence(deployment, path), decisions)
     }
 
     /// The rule of approvals of the rollout that a request is about, and the policy that an approval is of.

@@ -79,6 +79,7 @@ impl<D: Downlink> Announcer<D> {
             page.decisions = self.decisions.of_deployment(&query.deployment).cloned().collect();
             page.waits_for = self.waits_for(&query.deployment).await?;
         }
+        self.name_refused_rollbacks(&query.deployment, &mut page.targets);
         Ok(page)
     }
 }

@@ -65,7 +65,12 @@ impl<D: Downlink> Announcer<D> {
                 match self.plan_release(&key, release, &earlier, &source) {
                     Ok(Plan::Done) => answer.released.push(key),
                     Ok(Plan::Publish(draft)) => drafts.push((key, *draft)),
-                    Err(reason) => answer.refused.push(RefusedRelease { key, reason }),
+                    Err(reason) => {
+                        if reason == ReleaseRefusal::NoEarlierContent {
+                            self.note_refused_rollback(&key, deployment);
+                        }
+                        answer.refused.push(RefusedRelease { key, reason });
+                    }
                 }
             }
             match drafts.first() {

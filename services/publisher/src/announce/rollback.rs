@@ -1,4 +1,5 @@
-//! Finds the content that each device had before another one, in its documents in DOWNLINK and LEDGER.
+//! Finds the content that each device had before another one, in its documents in DOWNLINK and LEDGER, and remembers the devices
+//! without one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use muster_bus::ReadError;
 use muster_contract::canonical::Digest;
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::rollout::{ReleaseRefusal, RolloutTarget};
+use muster_contract::{DeploymentId, DeviceKey, Generation};
 
 use super::{Announcer, READS_AT_ONCE};
 use crate::content::{Content, Interner};
@@ -16,7 +18,52 @@ use crate::published::PublishedState;
 /// The content of a deployment that each device had before; `None` if it did not have the deployment.
 pub(super) type Earlier = BTreeMap<DeviceKey, Option<Arc<Content>>>;
 
+/// Rollbacks that were refused because no earlier content is known. Each counts until the device has another document, or another
+/// decision about the rollout is stored.
+pub(super) type RefusedRollbacks = BTreeMap<(DeviceKey, DeploymentId), RollbackState>;
+
+/// The state of a device and of its rollout that a refusal depends on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RollbackState {
+    published: Digest,
+    generation: Option<Generation>,
+    /// Sequence of the decisions: an abandoned content is not one to go back to.
+    decisions: u64,
+}
+
 impl<D: Downlink> Announcer<D> {
+    /// Remembers that a device cannot go back, so that lists of targets say so.
+    pub(super) fn note_refused_rollback(&mut self, key: &DeviceKey, deployment: &DeploymentId) {
+        if let Some(state) = self.rollback_state(key, deployment) {
+            self.refused_rollbacks.insert((key.clone(), deployment.clone()), state);
+        }
+    }
+
+    /// Forgets the refusals that count no more.
+    pub(super) fn forget_refused_rollbacks(&mut self) {
+        let mut refused = std::mem::take(&mut self.refused_rollbacks);
+        refused.retain(|(key, deployment), state| {
+            self.rollback_state(key, deployment).as_ref() == Some(&*state)
+        });
+        self.refused_rollbacks = refused;
+    }
+
+    /// Sets the refusal of the targets that cannot go back.
+    pub(super) fn name_refused_rollbacks(&self, deployment: &DeploymentId, targets: &mut [RolloutTarget]) {
+        for target in targets.iter_mut().filter(|target| target.refused.is_none()) {
+            let known = self.refused_rollbacks.get(&(target.key.clone(), deployment.clone()));
+            if known.is_some() && known == self.rollback_state(&target.key, deployment).as_ref() {
+                target.refused = Some(ReleaseRefusal::NoEarlierContent);
+            }
+        }
+    }
+
+    fn rollback_state(&self, key: &DeviceKey, deployment: &DeploymentId) -> Option<RollbackState> {
+        let decisions = self.decisions.sequence(deployment, self.table.rollout_path(key)?);
+        let published = self.table.published_digest(key, deployment)?;
+        Some(RollbackState { published, generation: self.table.held(key).generation, decisions })
+    }
+
     /// The content of a deployment that each device had before `digest`. A content that was stopped or rolled back under the
     /// device's `rollout.yaml` is passed over. A device without an earlier document is left out.
     pub(super) async fn contents_before(

@@ -5,6 +5,7 @@
 //! heard or past a deadline, and there are some.
 
 mod listed;
+mod refusals;
 mod row;
 mod targets;
 
@@ -201,13 +202,6 @@ impl LiveRollout {
         self.rows.iter().any(|row| row.awaits_ledger())
     }
 
-    /// Sets whether the publisher would refuse a release to a target.
-    pub fn set_refused(&mut self, at: usize, is_refused: bool) {
-        if let Some(row) = self.rows.get_mut(at) {
-            row.is_refused = is_refused;
-        }
-    }
-
     /// Counts a target by its line. True if its counts have changed.
     pub fn observe(&mut self, at: usize, line: Option<&Line<'_>>) -> bool {
         let Some(row) = self.rows.get(at) else { return false };
@@ -401,7 +395,7 @@ impl LiveRollout {
         let mut unnamed = 0;
         if let Step::Release { targets, .. } | Step::RollBack { targets } = &mut state.step {
             // Targets that would be refused come last, so that the others do not wait for them.
-            targets.sort_by_key(|at| self.rows[*at].is_refused);
+            targets.sort_by_key(|at| self.rows[*at].refusals.is_any());
             unnamed = targets.len().saturating_sub(RELEASE_DEVICES_MAX);
             targets.truncate(RELEASE_DEVICES_MAX);
         }

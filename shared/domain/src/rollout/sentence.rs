@@ -44,8 +44,8 @@ impl RolloutProgress {
             }),
             Step::Held { phase } => self.decided(*phase),
             Step::RollBack { targets } => {
-                let decided = self.decided(self.phase());
-                format!("{decided}; next: roll back {}", devices(targets.len() + self.unnamed))
+                let (decided, count) = (self.decided(self.phase()), devices(targets.len() + self.unnamed));
+                format!("{decided}; next: roll back {count}{}", self.refusals(targets))
             }
         }
     }
@@ -81,7 +81,7 @@ impl RolloutProgress {
         }
     }
 
-    /// The targets of a release that the publisher would refuse, each with the reason.
+    /// The targets of a release or a rollback that the publisher would refuse, each with the reason.
     fn refusals(&self, targets: &[usize]) -> String {
         let refused =
             |at: &usize| self.targets.get(*at).and_then(|target| Some((&target.key, target.refused?)));

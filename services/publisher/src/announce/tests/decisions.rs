@@ -2,6 +2,7 @@
 
 mod approvers;
 mod order;
+mod rollback;
 
 use std::collections::VecDeque;
 
@@ -79,6 +80,12 @@ async fn release(publisher: &Running, digest: Option<Digest>, before: Option<Dig
     publisher.announcer.release(Release { request, requested_by: None }).await.unwrap()
 }
 
+/// The first page of targets, and the decisions about their rollouts.
+async fn targets(publisher: &Running) -> TargetsAnswer {
+    let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
+    publisher.announcer.targets(query).await.unwrap()
+}
+
 fn refusals(answer: &ReleaseAnswer) -> Vec<ReleaseRefusal> {
     answer.refused.iter().map(|refused| refused.reason).collect()
 }
@@ -120,26 +127,6 @@ async fn a_decision_of_another_publisher_forbids_a_release_and_survives_a_start(
     assert_eq!(held[0].phase, RolloutPhase::Stopped);
     let answer = release(&next, Some(digest("v2")), None).await;
     assert_eq!(refusals(&answer), [ReleaseRefusal::Stopped; 2]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rollback_passes_over_contents_that_were_given_up() {
-    let stream = Stream::default();
-    let publisher = with_a_held_change(&stream).await;
-    assert_eq!(release(&publisher, Some(digest("v2")), None).await.released.len(), 2);
-    publisher.announcer.decide(asked(RolloutVerb::Stop, digest("v2"))).await.unwrap();
-    publisher.commit(governed("c3", 2, "v3")).await.unwrap();
-    assert_eq!(release(&publisher, Some(digest("v3")), None).await.released.len(), 2);
-    publisher.announcer.decide(asked(RolloutVerb::Rollback, digest("v3"))).await.unwrap();
-    let before = Some(digest("v3"));
-    assert_eq!(release(&publisher, None, before).await.released.len(), 2);
-    let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
-    let targets = publisher.announcer.targets(query).await.unwrap().targets;
-    assert!(targets.iter().all(|target| target.published == Some(digest("v1"))), "{targets:?}");
-    let again = release(&publisher, None, before).await;
-    assert_eq!((again.released.len(), again.refused.len()), (2, 0), "a repeated rollback changes nothing");
-    let documents = stream.0.lock().unwrap().history[&key(0)].len();
-    assert_eq!(documents, 4, "v1, v2, v3, v1");
 }
 
 #[tokio::test(start_paused = true)]
@@ -312,29 +299,6 @@ async fn evidence_is_approved_once_recorded_and_where_a_wave_asks_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_device_keeps_a_content_back_unless_its_rollout_is_rolled_back() {
-    let stream = Stream::default();
-    let publisher = with_a_held_change(&stream).await;
-    release(&publisher, Some(digest("v2")), None).await;
-    publisher.announcer.decide(asked(RolloutVerb::Rollback, digest("v2"))).await.unwrap();
-    publisher.announcer.decide(asked(RolloutVerb::Retry, digest("v2"))).await.unwrap();
-    let late = release(&publisher, None, Some(digest("v2"))).await;
-    assert_eq!(refusals(&late), [ReleaseRefusal::NotRolledBack; 2], "a person has begun it again meanwhile");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_abort_gives_devices_the_content_before_and_none_this_one() {
-    let stream = Stream::default();
-    let publisher = with_a_held_change(&stream).await;
-    release(&publisher, Some(digest("v2")), None).await;
-    publisher.announcer.decide(asked(RolloutVerb::Abort, digest("v2"))).await.unwrap();
-    let back = release(&publisher, None, Some(digest("v2"))).await;
-    assert_eq!((back.released.len(), back.refused.len()), (2, 0));
-    let again = release(&publisher, Some(digest("v2")), None).await;
-    assert_eq!(refusals(&again), [ReleaseRefusal::Stopped; 2]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_commit_of_another_content_ends_a_rollout_and_a_bad_one_stays_held() {
     let stream = Stream::default();
     let publisher = with_a_held_change(&stream).await;
@@ -345,9 +309,7 @@ async fn a_commit_of_another_content_ends_a_rollout_and_a_bad_one_stays_held() {
     let phases = |answer: TargetsAnswer| -> Vec<_> {
         answer.decisions.iter().map(|record| (record.digest, record.phase())).collect()
     };
-    let query =
-        || TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
-    let found = phases(publisher.announcer.targets(query()).await.unwrap());
+    let found = phases(targets(&publisher).await);
     assert!(found.contains(&(digest("v2"), RolloutPhase::Superseded)), "{found:?}");
     assert!(found.contains(&(digest("v3"), RolloutPhase::RolledBack)), "{found:?}");
     publisher.commit(governed("c5", 2, "v3")).await.unwrap();
@@ -364,8 +326,7 @@ async fn a_start_with_an_older_commit_ends_no_rollout() {
     let next = Running::start(&stream);
     next.announcer.resume(fleet("c1", 2, "v1"), BTreeSet::new()).await.unwrap();
     next.commit(governed("c2", 2, "v2")).await.unwrap();
-    let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
-    let record = next.announcer.targets(query).await.unwrap().decisions.remove(0);
+    let record = targets(&next).await.decisions.remove(0);
     assert_eq!(record.phase(), RolloutPhase::Running);
     assert_eq!(record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, None, &Approvals::default()), 1);
 }

@@ -9,6 +9,7 @@ use muster_contract::{Generation, Timestamp};
 use super::super::line::Line;
 use super::super::progress::Known;
 use super::super::target::{Evidence, Target};
+use super::refusals::Refusals;
 use super::{Content, LiveTarget, TargetDevice};
 
 /// Bytes of a row.
@@ -95,7 +96,7 @@ pub(super) struct Row {
     pub(super) is_silent: bool,
     /// Whether it has no end and has missed a deadline of the hub.
     pub(super) is_past_deadline: bool,
-    pub(super) is_refused: bool,
+    pub(super) refusals: Refusals,
     has_begun: bool,
 }
 
@@ -124,7 +125,7 @@ impl Row {
             counted: Counted::Nowhere,
             is_silent: false,
             is_past_deadline: false,
-            is_refused,
+            refusals: Refusals::of_list(is_refused),
             has_begun: false,
         }
     }
@@ -134,7 +135,7 @@ impl Row {
         let at = self.released_at().filter(|_| !self.possession.is_answered());
         let content =
             Content { is_wanted: self.possession.is_in_documents(), generation: self.generation, at };
-        LiveTarget { device: self.device.clone(), content, is_refused: self.is_refused }
+        LiveTarget { device: self.device.clone(), content, is_refused: self.refusals.is_listed() }
     }
 
     pub(super) fn set_content(&mut self, content: Content, document: Generation) {
@@ -232,7 +233,7 @@ impl Row {
             has_begun: self.has_begun,
             silent_since: self.is_silent.then_some(Timestamp::MIN),
             released_at: self.released_at(),
-            is_refused: self.is_refused,
+            is_refused: self.refusals.is_any(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Traps of other engines, as tests of this one. The facts about them are public: their source and their issues.
 
-use muster_contract::rollout::RolloutDecision;
+use muster_contract::rollout::{ReleaseRefusal, RolloutDecision};
 use serde_json::json;
 
 use super::*;
@@ -136,6 +136,26 @@ fn a_device_that_the_publisher_refuses_is_named_with_the_reason() {
     let why = rollouts[0].why();
     let refused = "; the publisher refuses 1 device: s0/d1 is held back: the commit has a mistake for it";
     assert_eq!(why, format!("next: release to 2 devices of wave a{refused}"));
+}
+
+#[test]
+fn a_rollback_names_the_devices_that_have_no_content_to_go_back_to() {
+    let policy = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": [{ "name": "a", "percent": "100%" }] });
+    let digest = id("v2").digest;
+    let target = |name: &str, refused: Option<&str>| {
+        json!({ "site": "s0", "device": name, "rollout": "f", "wanted": digest,
+        "published": digest, "targetGeneration": 7, "labels": {}, "refused": refused })
+    };
+    let at = Timestamp::UNIX_EPOCH;
+    let decisions = json!([{ "verb": "begin", "wave": "a", "at": at }, { "verb": "rollback", "at": at }]);
+    let answer = json!({ "revision": "c1", "rollouts": { "f": policy },
+        "targets": [target("d0", None), target("d1", Some("noEarlierContent"))],
+        "decisions": [{ "digest": digest, "rollout": "f", "decisions": decisions }] });
+    let answer = serde_json::from_value(answer).unwrap();
+    let why = progress(&"web".parse().unwrap(), answer, &Lines::default(), NOW)[0].why();
+    let refused = ReleaseRefusal::NoEarlierContent.words();
+    let named = format!("next: roll back 2 devices; the publisher refuses 1 device: s0/d1 {refused}");
+    assert!(why.ends_with(&named), "{why}");
 }
 
 /// KubeFleet and Flagger: an approval outlives the plan that it was given for, or a hook waits for hours without a limit.
