@@ -5,7 +5,7 @@
 //! the way. The same work is also done on hubs with accounts and TLS, without and with mirrors for readers.
 //!
 //! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=3 make bench` for other sizes; `BENCH_BARE=1` for the rates of the hops
-//! alone.
+//! alone; `BENCH_LATENCY=5` for the latencies alone, in five runs. `TMPDIR` has the disk of server, services and agents.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use muster_tests::bench::{self, HubKind, say, setting};
 use muster_tests::envelope::Carry;
-use muster_tests::load::{self, Fleet};
+use muster_tests::load::{self, Fleet, Latency};
 
 /// Reports of one throughput round.
 const REPORTS_DEFAULT: usize = 100_000;
@@ -37,6 +37,11 @@ fn main() -> ExitCode {
         let bare = runtime.block_on(bare(reports, rounds));
         return bench::tell(HubKind::Open, &table::render_bare(reports, rounds, &bare));
     }
+    let runs = setting("BENCH_LATENCY", 0);
+    if runs > 0 {
+        let all = runtime.block_on(latencies(runs));
+        return bench::tell(HubKind::Open, &table::render_latencies(&all));
+    }
     let figures = runtime.block_on(measure(reports, rounds));
     bench::tell(HubKind::Open, &table::render(reports, rounds, &figures))
 }
@@ -51,10 +56,19 @@ pub(crate) struct Figures {
     pub(crate) different_rates: Vec<f64>,
     /// On secured hubs.
     pub(crate) secured: secured::Rates,
-    pub(crate) raw_latency: load::Latency,
-    pub(crate) muster_latency: load::Latency,
-    pub(crate) agent_latency: load::Latency,
-    pub(crate) keeping: load::Latency,
+    pub(crate) latencies: Latencies,
+}
+
+/// The latencies of one run.
+pub(crate) struct Latencies {
+    /// The latency of the bare hops with Muster's messages.
+    pub(crate) raw: Latency,
+    /// From publish to the view.
+    pub(crate) muster: Latency,
+    /// From an agent to the view.
+    pub(crate) agents: Latency,
+    /// The time in which an agent keeps a report, which is part of it.
+    pub(crate) keeping: Latency,
 }
 
 /// Rates of the bare hops: with documents alone, with Muster's messages, with the messages of 0.1.
@@ -94,21 +108,25 @@ async fn measure(reports: usize, rounds: usize) -> Figures {
         secured.measure(reports, say).await;
     }
     say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
-    tokio::task::block_in_place(bench::sync_disk);
-    let raw_latency = raw::latency(Carry::Everything).await;
-    tokio::task::block_in_place(bench::sync_disk);
-    let [muster_latency, agent_latency, keeping] = muster::latency().await;
+    let latencies = measured_latencies().await;
     let [document_rates, raw_rates, attributed_rates] = bare_rates;
-    Figures {
-        document_rates,
-        raw_rates,
-        attributed_rates,
-        alike_rates,
-        different_rates,
-        secured,
-        raw_latency,
-        muster_latency,
-        agent_latency,
-        keeping,
+    Figures { document_rates, raw_rates, attributed_rates, alike_rates, different_rates, secured, latencies }
+}
+
+/// The latencies of the bare hops, then of Muster.
+async fn measured_latencies() -> Latencies {
+    tokio::task::block_in_place(bench::sync_disk);
+    let raw = raw::latency(Carry::Everything).await;
+    tokio::task::block_in_place(bench::sync_disk);
+    let [muster, agents, keeping] = muster::latency().await;
+    Latencies { raw, muster, agents, keeping }
+}
+
+async fn latencies(runs: usize) -> Vec<Latencies> {
+    let mut all = Vec::new();
+    for run in 1..=runs {
+        say(&format!("run {run} of {runs}: latency at {} events/s", load::EVENTS_PER_SECOND));
+        all.push(measured_latencies().await);
     }
+    all
 }

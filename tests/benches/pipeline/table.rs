@@ -5,7 +5,7 @@ use muster_tests::bench::{ratio, thousands};
 use super::agents::AGENTS;
 use super::load::{DEVICES, EVENTS_PER_SECOND, Latency, SHARED_DEPLOYMENTS};
 use super::secured::Rates;
-use super::{BareRates, Figures};
+use super::{BareRates, Figures, Latencies};
 
 /// The least share of an open hub's rate that a secured hub reaches: security may cost a quarter.
 const SECURED_SHARE_MIN: f64 = 0.75;
@@ -13,7 +13,7 @@ const SECURED_SHARE_MIN: f64 = 0.75;
 /// The table as text.
 pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String {
     let Figures { document_rates, raw_rates, attributed_rates, alike_rates, different_rates, .. } = figures;
-    let Figures { raw_latency, muster_latency, agent_latency, keeping, .. } = figures;
+    let Latencies { raw, muster, agents, keeping } = &figures.latencies;
     let mut lines = vec![
         format!(
             "{reports} reports of {DEVICES} devices, median of {rounds} rounds (spread = (max - min) / median)"
@@ -32,11 +32,11 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
         ),
     ];
     for (name, share) in [("p50", 500), ("p99", 990)] {
-        lines.push(latency_line(&format!("latency {name}"), share, raw_latency, muster_latency));
-        lines.push(latency_line(&format!("agent to view {name}"), share, raw_latency, agent_latency));
+        lines.push(latency_line(&format!("latency {name}"), share, raw, muster));
+        lines.push(latency_line(&format!("agent to view {name}"), share, raw, agents));
     }
     lines.extend(secured_lines(figures));
-    let [raw, muster, agents] = [raw_latency, muster_latency, agent_latency].map(Latency::samples);
+    let [raw, muster, agents] = [raw, muster, agents].map(Latency::samples);
     lines.push(String::new());
     lines.push(format!(
         "Ratios are to the hops with documents alone, in brackets to those with the same messages. Latency at {EVENTS_PER_SECOND} events/s, {raw} and {muster} events: from publish to the last hop's reader, and to a watcher of the view. Beside them {AGENTS} agents, {agents} events: from before a report is kept on the device's disk, which alone takes {:.2} (p50) and {:.2} ms (p99).",
@@ -91,6 +91,25 @@ pub(crate) fn render_bare(reports: usize, rounds: usize, rates: &BareRates) -> S
         format!("| {figures} | {} |", shares.join(" and ")),
     ]
     .join("\n")
+}
+
+/// The latencies of several runs, a row each.
+pub(crate) fn render_latencies(runs: &[Latencies]) -> String {
+    let of = |latency: &Latency| {
+        let shares = [500, 990, 999, 1000].map(|share| format!("{:.1}", latency.per_mille(share)));
+        shares.join(", ")
+    };
+    let row = |(run, Latencies { raw, muster, agents, keeping }): (usize, &Latencies)| {
+        format!("| {run} | {} | {} | {} | {} |", of(raw), of(muster), of(agents), of(keeping))
+    };
+    let head = [
+        format!("Latency at {EVENTS_PER_SECOND} events/s in ms: p50, p99, p99.9, most"),
+        String::new(),
+        "| run | bare hops | from publish to the view | from an agent to the view | of that: kept by the agent |"
+            .to_owned(),
+        "|---:|---:|---:|---:|---:|".to_owned(),
+    ];
+    head.into_iter().chain((1..).zip(runs).map(row)).collect::<Vec<_>>().join("\n")
 }
 
 fn rates_line(fleet: &str, [documents, raw, attributed, muster]: [&[f64]; 4]) -> String {
