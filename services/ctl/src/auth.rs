@@ -6,124 +6,33 @@
 
 mod children;
 mod clients;
+mod context;
 pub(crate) mod error;
 mod init;
 mod key_store;
 mod leaf;
 mod push;
+mod results;
 mod rotate;
 mod send;
+mod signing;
 mod upgrade;
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use muster_contract::{DeviceKey, SiteId, Timestamp};
-use muster_identity::{KeyPair, Role, UserEntry, claims, creds, jwt};
-use muster_service::clock::Clock;
-use serde::Serialize;
+use muster_identity::{KeyPair, Role, UserEntry, claims, creds};
 
+pub(crate) use self::context::AuthContext;
 use self::error::AuthError;
-use self::key_store::{KeyStore, failed, write_file};
+use self::key_store::{KeyStore, write_file};
 pub(crate) use self::key_store::{LEAVES, SERVER_CONFIG};
-use crate::config::{AuthCommand, Connection, ConnectionArgs, CredsArgs, EnrollArgs, Format, RevokeArgs};
+pub(crate) use self::results::{
+    EnrollResult, InitResult, LeafResult, RevokeResult, RotateResult, UpgradeResult,
+};
+use self::signing::{SignedCreds, key_of_file, seed, sign_user, user};
+use crate::config::{AuthCommand, Connection, CredsArgs, EnrollArgs, RevokeArgs};
 use crate::error::CtlError;
 use crate::render;
-use crate::terminal::Terminal;
-
-/// The context of the commands for identities.
-pub(crate) struct AuthContext<'a> {
-    /// The format of answers.
-    pub format: Format,
-    /// The terminal of answers.
-    pub terminal: &'a mut Terminal,
-    /// The clock.
-    pub clock: &'a dyn Clock,
-    /// The connection to a server, for commands that send to one.
-    pub connection: &'a ConnectionArgs,
-}
-
-/// The result of `muster auth init`.
-#[derive(Debug, Serialize)]
-pub struct InitResult {
-    /// The directory.
-    pub dir: PathBuf,
-    /// The file that a server's configuration includes.
-    pub config: PathBuf,
-}
-
-/// The result of `muster auth upgrade`: the directory has the accounts and keys of this release.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct UpgradeResult {
-    /// The directory.
-    pub dir: PathBuf,
-    /// The file that a server's configuration includes.
-    pub config: PathBuf,
-    /// Names of the added accounts.
-    pub new_accounts: Vec<String>,
-    /// Services and people whose credentials in the directory were signed again.
-    pub renewed: Vec<UserEntry>,
-    /// Those whose credentials are elsewhere; the operator must renew them.
-    pub to_renew: Vec<UserEntry>,
-}
-
-/// The result of `muster auth rotate`.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RotateResult {
-    /// The directory.
-    pub dir: PathBuf,
-    /// The role with a new signing key.
-    pub role: String,
-    /// Services and people whose credentials in the directory were signed again.
-    pub renewed: Vec<UserEntry>,
-    /// Those of the role whose credentials are elsewhere; the operator must renew them.
-    pub to_renew: Vec<UserEntry>,
-    /// Devices that need a new token.
-    pub devices: Vec<String>,
-}
-
-/// The result of `muster auth leaf`.
-#[derive(Debug, Serialize)]
-pub struct LeafResult {
-    /// The site.
-    pub site: SiteId,
-    /// The file that the configuration of its server includes.
-    pub config: PathBuf,
-    /// The credentials of its server at the hub.
-    pub creds: PathBuf,
-    /// Whether the site's account is new: the hub's servers do not have it yet.
-    pub new: bool,
-}
-
-/// The result of an enrolment.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EnrollResult {
-    /// The entry of the registry.
-    #[serde(flatten)]
-    pub entry: UserEntry,
-    /// The token, if it was not written to a file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub jwt: Option<String>,
-    /// The file with the token.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file: Option<PathBuf>,
-    /// Whether this command created the key.
-    pub key_made_here: bool,
-    /// Whether the hub has the token for the device.
-    pub sent: bool,
-}
-
-/// The result of a revocation.
-#[derive(Debug, Serialize)]
-pub struct RevokeResult {
-    /// The revoked entries.
-    pub revoked: Vec<UserEntry>,
-    /// Their sites with a server of their own, which accepts them until an operator copies a file there.
-    pub sites: BTreeSet<SiteId>,
-}
 
 /// `muster auth …`
 ///
@@ -253,7 +162,7 @@ async fn deliver(
 ) -> Result<EnrollResult, AuthError> {
     let (file, key_made_here) = match (&args.creds_file, pair, &args.output) {
         (Some(file), Some((pair, new)), _) => {
-            write_file(file, &creds::to_text(&token, &init::seed(&pair)?), true)?;
+            write_file(file, &creds::to_text(&token, &seed(&pair)?), true)?;
             (Some(file.clone()), new)
         }
         (_, _, Some(file)) => {
@@ -318,71 +227,6 @@ fn give_creds(context: &mut AuthContext<'_>, args: CredsArgs) -> Result<(), CtlE
     context.show(&admitted, render::auth::admitted)
 }
 
-/// Credentials whose user is in the registry in memory. They are written after the registry: nobody has a token that the
-/// registry on disk does not know.
-struct SignedCreds {
-    entry: UserEntry,
-    is_new_key: bool,
-    file: PathBuf,
-    text: String,
-}
-
-impl SignedCreds {
-    fn write(&self) -> Result<(), AuthError> {
-        write_file(&self.file, &self.text, true)
-    }
-}
-
-/// As [`sign_user`], for the sites that the credentials file names already, if any.
-fn sign_service(
-    store: &mut KeyStore,
-    role: Role,
-    name: &str,
-    file: PathBuf,
-    now: u64,
-    valid: Option<u64>,
-) -> Result<SignedCreds, AuthError> {
-    let sites = sites_of_file(&file);
-    sign_user(store, role, &sites, name, file, now, valid)
-}
-
-/// The sites that the token of a credentials file names.
-fn sites_of_file(file: &Path) -> Vec<SiteId> {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let token = creds::token(&text).and_then(|token| jwt::read(token).ok());
-    let tags = token.map(|token| token.nats.tags).unwrap_or_default();
-    tags.iter().filter_map(|tag| tag.strip_prefix("site:")?.parse().ok()).collect()
-}
-
-/// Enrols a service or a person in the registry in memory, and signs the credentials.
-fn sign_user(
-    store: &mut KeyStore,
-    role: Role,
-    sites: &[SiteId],
-    name: &str,
-    file: PathBuf,
-    now: u64,
-    valid: Option<u64>,
-) -> Result<SignedCreds, AuthError> {
-    if role != Role::Margo && !sites.is_empty() {
-        return Err(AuthError::NoSites(role.as_str()));
-    }
-    let (pair, is_new_key) = key_of_file(&file)?;
-    let entry = store.registry.enroll(name, role.as_str(), &pair.public_key(), now, valid, false)?;
-    let signers = store.authority.signers();
-    let (signer, user) = (store.signer(role)?, user(store, &entry));
-    let token = match role {
-        Role::Margo => claims::margo(&signer, &user, name, (!sites.is_empty()).then_some(sites))?,
-        _ => claims::service(&signer, &user, role, name, &signers)?,
-    };
-    Ok(SignedCreds { entry, is_new_key, file, text: creds::to_text(&token, &init::seed(&pair)?) })
-}
-
-fn user<'a>(store: &'a KeyStore, entry: &'a UserEntry) -> claims::User<'a> {
-    let account = Role::of(&entry.role).map_or("", |role| store.authority.account(role.account()));
-    claims::User { account, key: &entry.key, issued: entry.issued, expires: entry.expires }
-}
-
 /// The key to enrol: that of the file, else the given one, else the recorded one.
 fn chosen_key(store: &KeyStore, args: &EnrollArgs, pair: Option<&KeyPair>) -> Result<String, AuthError> {
     if let Some(key) = pair.map(KeyPair::public_key).or_else(|| args.key.clone()) {
@@ -393,70 +237,4 @@ fn chosen_key(store: &KeyStore, args: &EnrollArgs, pair: Option<&KeyPair>) -> Re
     // A revoked key is enrolled only if the command names it.
     let recorded = recorded.filter(|entry| !entry.is_revoked()).max_by_key(|entry| entry.issued);
     recorded.map(|entry| entry.key.clone()).ok_or(AuthError::NoKey(name))
-}
-
-/// The key of a credentials file, or a new one without the file; returns whether it is new.
-fn key_of_file(path: &Path) -> Result<(KeyPair, bool), AuthError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => {
-            let pair = creds::seed(&text).and_then(|seed| KeyPair::from_seed(seed).ok());
-            pair.map(|pair| (pair, false)).ok_or_else(|| AuthError::NoCreds(path.to_owned()))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok((KeyPair::new_user(), true)),
-        Err(error) => Err(failed("read", path)(error)),
-    }
-}
-
-impl RevokeResult {
-    fn of(store: &KeyStore, revoked: Vec<UserEntry>) -> Self {
-        let devices = revoked.iter().filter(|entry| entry.role == Role::Device.as_str());
-        let sites = devices.filter_map(|entry| Some(entry.name.parse::<DeviceKey>().ok()?.site));
-        let sites = sites.filter(|site| store.authority.sites.contains_key(site)).collect();
-        Self { revoked, sites }
-    }
-}
-
-impl AuthContext<'_> {
-    fn now(&self) -> u64 {
-        u64::try_from(self.clock.now().as_second()).unwrap_or(0)
-    }
-
-    pub(crate) fn show<T: Serialize>(
-        &mut self,
-        found: &T,
-        render: impl FnOnce(&T, Timestamp) -> String,
-    ) -> Result<(), CtlError> {
-        match self.format {
-            Format::Json => self.terminal.print_json(&(key_store::json(found) + "\n"))?,
-            Format::Table => self.terminal.print(&render(found, self.clock.now()))?,
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{InitArgs, LeafArgs, VaultArgs};
-
-    #[test]
-    fn only_sites_with_a_server_of_their_own_need_a_copied_revocation() {
-        let place = tempfile::tempdir().unwrap();
-        let args = VaultArgs { dir: place.path().join("auth") };
-        let (name, resolver_dir) = ("fleet".to_owned(), "accounts".to_owned());
-        init::run(&InitArgs { vault: args.clone(), name, resolver_dir }, 1).unwrap();
-        let site = "harbour".parse().unwrap();
-        leaf::run(&LeafArgs { site, vault: args.clone() }, 1).unwrap();
-        let mut store = KeyStore::open(&args.dir).unwrap();
-        let mut out = |name: &str, role: Role| {
-            let key = KeyPair::new_user().public_key();
-            store.registry.enroll(name, role.as_str(), &key, 1, None, false).unwrap();
-            let revoked = store.registry.revoke_key(&key, 2).unwrap();
-            RevokeResult::of(&store, revoked)
-        };
-        let shown = serde_json::to_value(out("harbour/crane", Role::Device)).unwrap();
-        assert_eq!(shown["sites"], serde_json::json!(["harbour"]));
-        assert!(out("plant7/press-4", Role::Device).sites.is_empty(), "its server is the hub's");
-        assert!(out("harbour", Role::Ingest).sites.is_empty(), "no device");
-    }
 }

@@ -6,6 +6,7 @@ mod backup;
 mod connection;
 mod device_arg;
 mod devices;
+mod format;
 mod groups;
 mod history;
 mod inventory;
@@ -42,6 +43,7 @@ pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use connection::{ConnectionArgs, ConnectionError};
 pub(crate) use device_arg::DeviceArg;
 pub use devices::DevicesArgs;
+pub use format::Format;
 pub(crate) use groups::{GroupsArgs, ViewCommand};
 pub(crate) use history::{ChangesArgs, DiffArgs, PointArgs, TimelineArgs};
 pub(crate) use inventory::{
@@ -181,15 +183,6 @@ impl Cli {
             _ => Ok(()),
         }
     }
-}
-
-/// How every command can show an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// For people
-    Table,
-    /// For programs: the contract's documents as they are
-    Json,
 }
 
 /// The commands.

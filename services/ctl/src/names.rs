@@ -14,6 +14,21 @@ use crate::error::CtlError;
 use crate::session::Session;
 use crate::suggestions::known_devices;
 
+impl DeviceArg {
+    /// The device with its site.
+    ///
+    /// # Errors
+    /// The site is not known.
+    pub(crate) fn resolved(self) -> Result<DeviceKey, CtlError> {
+        match self {
+            Self::Key(key) => Ok(key),
+            Self::Short(name) => {
+                Err(CtlError::Usage(format!("device '{name}': name its site, as SITE/{name}")))
+            }
+        }
+    }
+}
+
 /// Replaces the names in a command by ids and keys.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 use crate::ids::{DeploymentId, DeviceKey, Generation};
-use crate::notify::Stood;
+use crate::notify::change::Stood;
 use crate::point::Point;
 use crate::query::Sites;
 use crate::view::{AsOf, Freshness, Verdict};

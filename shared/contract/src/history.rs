@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::canonical::Digest;
 use crate::ids::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId};
-use crate::query::SomeDevices;
+use crate::query::some_devices::SomeDevices;
 use crate::state::State;
 use crate::view::{AsOf, Bounds, Complete, Counts, Freshness, Split, Standing, Verdict, keyed};
 use crate::why::Evidence;

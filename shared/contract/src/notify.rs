@@ -4,7 +4,7 @@
 //! A notice is complete: the newest one replaces all before it. The stream holds the newest notice of each subscription, so a
 //! slow subscriber delays nobody. A gap in the numbers means that notices were replaced before they were read.
 
-mod change;
+pub(crate) mod change;
 mod content;
 mod missed;
 mod owner;

@@ -4,6 +4,7 @@
 mod errors;
 mod publisher;
 mod sites;
+pub(crate) mod some_devices;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,9 +29,10 @@ use crate::view::{AsOf, DeploymentView, Freshness, Retried, Standing, Verdict, k
 pub use errors::{ErrorBody, ErrorCode, ErrorReply};
 pub use publisher::{
     ApplyRequest, GitStatus, HeldBack, Problem, PublishAnswer, PublisherQuery, PublisherStatus,
-    RefusedCommit, RemoveRequest, RetireRequest, SomeDevices,
+    RefusedCommit, RemoveRequest, RetireRequest,
 };
 pub use sites::Sites;
+pub use some_devices::SomeDevices;
 
 pub use crate::output::{LastReport, Output};
 

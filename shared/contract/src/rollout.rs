@@ -24,7 +24,7 @@ use crate::decode::{Document, Violation};
 use crate::ids::{DeploymentId, DeviceKey, Generation};
 use crate::labels::{self, Labels};
 use crate::limits::{MESSAGE_BYTES_MAX, ROLLOUT_BYTES_MAX, WAVES_MAX};
-use crate::query::SomeDevices;
+use crate::query::some_devices::SomeDevices;
 use crate::version::{ApiVersion, kind};
 
 pub use self::after::{AFTER_MAX, WaitsFor};

@@ -60,6 +60,7 @@ mod status;
 mod tally;
 mod timeline;
 mod totals;
+mod unsigned;
 mod verdict;
 mod view;
 mod view_aggregate;
@@ -71,18 +72,23 @@ pub use change_log::ChangedSince;
 pub use changes::{ChangeRecord, TooManyChanges};
 pub use event_time::EventTimeFold;
 pub use fleet::{Fleet, Outcome, Position};
-pub use groups::NoGroups;
+pub use groups::answer::NoGroups;
 pub use hearing::HearingState;
-pub use merge::{
-    AppliedPart, DeploymentSum, Merge, NoticeSum, OtherHub, Pages, SilentDevice, SortedRow, StatusSum,
-    WhyAsked, WhySum, all_unheard, hearing_of,
-};
+pub use merge::deployments::DeploymentSum;
+pub use merge::hearing::hearing_of;
+pub use merge::notice::NoticeSum;
+pub use merge::pages::{Pages, SilentDevice, SortedRow};
+pub use merge::status::StatusSum;
+pub use merge::view::all_unheard;
+pub use merge::why::{WhyAsked, WhySum};
+pub use merge::{AppliedPart, Merge, OtherHub};
 pub use notify::{Changes, NothingToTell};
-pub use record::{BadRecord, DeviceRecord, PackedRecord, RecordPacker};
+pub use record::DeviceRecord;
+pub use record::packed::{BadRecord, PackedRecord, RecordPacker};
 pub use rollout_line::{DeviceHearing, DeviceNumber};
 pub use silence::SilentDevices;
 pub use silence_order::{SilenceCursor, SilenceCursorError};
 pub use status::{CursorError, StatusCursor, StatusRefusal, verdict_of};
 pub use tally::BadPart;
 pub use timeline::{Timeline, urgency_of_point};
-pub use view_aggregate::{Shown, Unsigned};
+pub use view_aggregate::view::{Shown, Unsigned};

@@ -1,5 +1,5 @@
 //! The rule about cycles of modules: a cycle has a parent and its direct children, and at most four files. Edges are the
-//! paths that begin with `crate`, `super` or `self` in the code of a module.
+//! paths in the code of a module that begin with `crate`, `super`, `self` or the name of a child.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,17 @@ type Module = Vec<String>;
 fn edges(files: &[(Module, String)]) -> BTreeMap<Module, BTreeSet<Module>> {
     let known: BTreeSet<&Module> = files.iter().map(|(module, _)| module).collect();
     let named = |(module, code): &(Module, String)| {
-        let named = paths(code).into_iter().map(|path| resolve(module, &path, &known));
+        let children = known.iter().filter(|child| is_child(child, module)).filter_map(|child| child.last());
+        let begins = ["crate", "super", "self"].into_iter().chain(children.map(String::as_str));
+        let paths = begins.flat_map(|begin| paths(code, begin));
+        let named = paths.map(|path| resolve(module, &path, &known));
         (module.clone(), named.filter(|other| other != module).collect())
     };
     files.iter().map(named).collect()
+}
+
+fn is_child(module: &Module, parent: &Module) -> bool {
+    module.len() == parent.len() + 1 && module.starts_with(parent)
 }
 
 /// The module that a path of another module refers to: the longest prefix of the path that is a module.
@@ -38,15 +45,16 @@ fn resolve(from: &Module, path: &[&str], known: &BTreeSet<&Module>) -> Module {
     at
 }
 
-/// The paths in code that begin with `crate`, `super` or `self`; `a::{b, c}` counts as two.
-fn paths(code: &str) -> Vec<Vec<&str>> {
+/// The paths in code that begin with a name; `a::{b, c}` counts as two.
+fn paths<'a>(code: &'a str, begin: &str) -> Vec<Vec<&'a str>> {
     let mut found = Vec::new();
-    for begin in ["crate::", "super::", "self::"] {
-        for (at, _) in code.match_indices(begin) {
-            let before = code[..at].chars().next_back();
-            if before.is_none_or(|before| !is_name(before) && !matches!(before, ':' | '$')) {
-                expand(&code[at..], &[], &mut found);
-            }
+    for (at, _) in code.match_indices(begin).filter(|(at, _)| code[at + begin.len()..].starts_with("::")) {
+        let before = &code[..at];
+        let is_begin =
+            before.chars().next_back().is_none_or(|one| !is_name(one) && !matches!(one, ':' | '$'));
+        // A visibility (`pub(in crate::a)`) is no import.
+        if is_begin && !before.ends_with("(in ") {
+            expand(&code[at..], &[], &mut found);
         }
     }
     found
@@ -109,8 +117,7 @@ fn reach<'a>(from: &'a Module, edges: &'a BTreeMap<Module, BTreeSet<Module>>) ->
 
 fn is_parent_with_children(cycle: &[Module]) -> bool {
     let Some(parent) = cycle.iter().min_by_key(|module| module.len()) else { return true };
-    let is_child = |module: &Module| module.len() == parent.len() + 1 && module.starts_with(parent);
-    cycle.len() <= CYCLE_FILES_MAX && cycle.iter().all(|module| module == parent || is_child(module))
+    cycle.len() <= CYCLE_FILES_MAX && cycle.iter().all(|module| module == parent || is_child(module, parent))
 }
 
 /// The modules of a crate that ship, each with its code.
@@ -145,6 +152,9 @@ fn a_cycle_of_modules_is_a_parent_with_its_children() {
     let mut large: Vec<(&str, &str)> = children.iter().map(|(path, code)| (path.as_str(), *code)).collect();
     large.push(("a", "use self::{b::B, c::C, d::D, e::E};"));
     assert_eq!(found(&large), 1, "five files");
+    large.pop();
+    large.push(("a", "use b::B; fn f() -> c::C { (d::D, e::E) }"));
+    assert_eq!(found(&large), 1, "children by their names alone");
     let sources = tree::sources();
     for root in roots(&sources) {
         let modules = modules(&sources, &root);

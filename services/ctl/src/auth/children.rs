@@ -7,7 +7,7 @@ use std::path::Path;
 use muster_contract::http_device::{ClientIdentity, HTTP_CHILDREN_MAX, HttpClient};
 use muster_contract::{DeviceId, DeviceKey};
 
-use super::AuthError;
+use super::error::AuthError;
 use crate::config::EnrollArgs;
 
 /// The sign before a comment in a file.

@@ -9,7 +9,9 @@ use muster_contract::subjects::stream;
 use muster_contract::version::ApiVersion;
 use tokio::time::timeout;
 
-use super::{AuthContext, AuthError, children};
+use super::children;
+use super::context::AuthContext;
+use super::error::AuthError;
 use crate::config::{Connection, EnrollArgs, PollLease};
 use crate::error::CtlError;
 use crate::{reach, render};

@@ -11,7 +11,8 @@ use super::key_store::{
     self, Authority, KeyStore, OPERATOR_SEED, PUSH_CREDS, SYSTEM_SEED, WATCHER_CREDS, failed, private_folder,
     signer_seed, write_file,
 };
-use super::{InitResult, SignedCreds, sign_service};
+use super::results::InitResult;
+use super::signing::{SignedCreds, seed, sign_service};
 use crate::config::InitArgs;
 
 /// Creates operator, accounts, signing keys and the credentials of every role.
@@ -112,9 +113,4 @@ pub(super) fn new_signer(folder: &Path, role: Role) -> Result<String, AuthError>
 
 fn keep_seed(path: &Path, key: &KeyPair) -> Result<(), AuthError> {
     write_file(path, &format!("{}\n", seed(key)?), true)
-}
-
-/// The seed of a key that has one.
-pub(super) fn seed(key: &KeyPair) -> Result<String, AuthError> {
-    Ok(key.seed().map_err(|error| muster_identity::TokenError::Key(error.to_string()))?)
 }

@@ -7,7 +7,8 @@ use muster_identity::{KeyPair, creds, leaf};
 
 use super::error::AuthError;
 use super::key_store::{self, KeyStore, LEAF_CREDS, failed, private_folder, write_file};
-use super::{LeafResult, init, key_of_file};
+use super::results::LeafResult;
+use super::signing::{key_of_file, seed};
 use crate::config::LeafArgs;
 
 /// The role of a site's server in the registry. It is no role of the bus: the server has the rights of its account.
@@ -25,7 +26,7 @@ pub(super) fn run(args: &LeafArgs, now: u64) -> Result<LeafResult, AuthError> {
     let key = pair.public_key();
     let entry = store.registry.enroll(args.site.as_str(), ROLE, &key, now, None, false)?;
     let token = leaf::leaf_node(&account, &args.site, &key, entry.issued)?;
-    write_file(&file, &creds::to_text(&token, &init::seed(&pair)?), true)?;
+    write_file(&file, &creds::to_text(&token, &seed(&pair)?), true)?;
     store.sign_accounts(now)?;
     let config = folder.join(key_store::SERVER_CONFIG);
     Ok(LeafResult { site: args.site.clone(), config, creds: file, new })
@@ -38,7 +39,7 @@ fn account(store: &mut KeyStore, site: &SiteId) -> Result<(KeyPair, bool), AuthE
         key_store::key(&file)?
     } else {
         let pair = KeyPair::new_account();
-        write_file(&file, &format!("{}\n", init::seed(&pair)?), true)?;
+        write_file(&file, &format!("{}\n", seed(&pair)?), true)?;
         pair
     };
     let key = pair.public_key();

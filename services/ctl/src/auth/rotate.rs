@@ -8,8 +8,9 @@ use muster_identity::Role;
 use super::error::AuthError;
 use super::init::new_signer;
 use super::key_store::KeyStore;
+use super::results::RotateResult;
+use super::signing::SignedCreds;
 use super::upgrade::{enrolled, renew};
-use super::{RotateResult, SignedCreds};
 use crate::config::RotateArgs;
 
 /// Replaces the key.

@@ -11,7 +11,8 @@ use muster_identity::{Account, Role, UserEntry};
 use super::error::AuthError;
 use super::init::{account_key, keep_watcher, new_signer};
 use super::key_store::{KeyStore, SERVER_CONFIG, SYSTEM_SEED, WATCHER_CREDS, key};
-use super::{SignedCreds, UpgradeResult, key_of_file, sign_service};
+use super::results::UpgradeResult;
+use super::signing::{SignedCreds, key_of_file, sign_service};
 use crate::config::VaultArgs;
 
 /// Upgrades the directory.

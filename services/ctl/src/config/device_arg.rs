@@ -6,8 +6,6 @@ use std::str::FromStr;
 
 use muster_contract::{DeviceId, DeviceKey};
 
-use crate::error::CtlError;
-
 /// A device as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceArg {
@@ -23,19 +21,6 @@ impl DeviceArg {
         match self {
             Self::Key(key) => Some(key),
             Self::Short(_) => None,
-        }
-    }
-
-    /// The device with its site.
-    ///
-    /// # Errors
-    /// The site is not known.
-    pub fn resolved(self) -> Result<DeviceKey, CtlError> {
-        match self {
-            Self::Key(key) => Ok(key),
-            Self::Short(name) => {
-                Err(CtlError::Usage(format!("device '{name}': name its site, as SITE/{name}")))
-            }
         }
     }
 }
@@ -72,6 +57,5 @@ mod tests {
         for text in ["", "Press 4", "plant7/", "a/b/c"] {
             assert!(text.parse::<DeviceArg>().is_err(), "{text}");
         }
-        assert!(short.resolved().unwrap_err().to_string().contains("SITE/press-4"));
     }
 }

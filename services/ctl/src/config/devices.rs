@@ -6,7 +6,7 @@ use muster_contract::query::Query;
 use muster_contract::view::Freshness;
 use muster_contract::{DeploymentId, SiteId};
 
-use super::PointArgs;
+use super::history::PointArgs;
 
 pub(super) const DEVICES_EXAMPLES: &str = "\
 Examples:

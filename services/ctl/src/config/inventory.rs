@@ -6,8 +6,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use muster_contract::plans::NodeState;
 use muster_contract::{CapabilityName, ClusterName, ComponentName, SiteId, Timestamp};
 
+use super::device_arg::DeviceArg;
+use super::time;
 use super::verdicts::YesArg;
-use super::{DeviceArg, time};
 
 pub(super) const NODE_EXAMPLES: &str = "\
 A node is a device with resources for instances of plans. Instances are placed on nodes in state allocated.

@@ -3,7 +3,7 @@
 use clap::Args;
 use muster_contract::{CapabilityName, ClusterName, PlanName};
 
-use super::DeviceArg;
+use super::device_arg::DeviceArg;
 
 pub(super) const EXAMPLES: &str = "\
 The hub keeps the newest 64 changes of each document. `--format json` prints a line for each change, with the document after it.

@@ -8,11 +8,12 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use muster_contract::plans::{OperationState, OperationType, PlanState};
 use muster_contract::{ComponentName, DeploymentId, PlanName, RevisionId, Timestamp};
 
+use super::device_arg::DeviceArg;
 use super::plan_history::{self, PlanHistoryArgs};
+use super::time;
 use super::verdicts::{
     CompleteArgs, InstanceCompleteArgs, InstanceVerdictArgs, PlanVerdictArgs, VerdictArgs, YesArg,
 };
-use super::{DeviceArg, time};
 
 pub(super) const PLAN_EXAMPLES: &str = "\
 A plan has the payloads of an instance and their requirements for a node. A deployment of a plan sets the number of instances in

@@ -5,7 +5,7 @@ use muster_client::quarantine::Selection;
 use muster_contract::Timestamp;
 use muster_contract::quarantine::RejectionCode;
 
-use super::DeviceArg;
+use super::device_arg::DeviceArg;
 use super::time;
 
 pub(super) const QUARANTINE_EXAMPLES: &str = "\

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 pub use muster_client::rollout::RolloutWord;
 use muster_contract::{CommitName, DeploymentId, Timestamp, WaveName};
 
-use super::DeviceArg;
+use super::device_arg::DeviceArg;
 use super::time;
 use super::watch::duration;
 

@@ -11,8 +11,10 @@ use muster_contract::status::{Axis, DevicePath, StatusQuery};
 use muster_contract::view::{Standing, Verdict};
 use muster_contract::{ComponentName, DeploymentId, Generation, LabelKey, SiteId};
 
+use super::device_arg::DeviceArg;
 use super::devices::Heard;
-use super::{DeviceArg, Format, PointArgs};
+use super::format::Format;
+use super::history::PointArgs;
 
 pub(super) const STATUS_EXAMPLES: &str = "\
 Values of one filter are alternatives (--site a --site b), several filters must all hold. Counts are of what passes.

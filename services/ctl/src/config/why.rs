@@ -4,7 +4,8 @@ use clap::{Args, Subcommand};
 use muster_contract::query::PAGE_MAX;
 use muster_contract::{DeploymentId, SiteId};
 
-use super::{DeviceArg, PointArgs};
+use super::device_arg::DeviceArg;
+use super::history::PointArgs;
 
 pub(super) const WHY_EXAMPLES: &str = "\
 Without the devices that are named the verdict would be another; without any other device it would be the same. Of each

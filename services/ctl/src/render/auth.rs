@@ -38,7 +38,7 @@ pub(crate) fn code_for(done: &LoggedIn) -> String {
 }
 
 /// The created directory of keys, and the next steps.
-pub fn made(made: &InitResult) -> String {
+pub(crate) fn made(made: &InitResult) -> String {
     let InitResult { dir, config } = made;
     let (dir, config) = (dir.display(), config.display());
     format!(
@@ -53,7 +53,7 @@ pub fn made(made: &InitResult) -> String {
 }
 
 /// The upgraded directory, and the next steps.
-pub fn upgraded(upgraded: &UpgradeResult) -> String {
+pub(crate) fn upgraded(upgraded: &UpgradeResult) -> String {
     let UpgradeResult { dir, config, new_accounts, renewed, to_renew } = upgraded;
     let (dir, config) = (dir.display(), config.display());
     let accounts = if new_accounts.is_empty() {
@@ -85,7 +85,7 @@ pub fn upgraded(upgraded: &UpgradeResult) -> String {
 }
 
 /// The new signing key, and the next steps.
-pub fn rotated(rotated: &RotateResult) -> String {
+pub(crate) fn rotated(rotated: &RotateResult) -> String {
     let RotateResult { dir, role, renewed, to_renew, devices } = rotated;
     let (dir, signed) = (dir.display(), plural(renewed.len() as u64, "credentials file"));
     let mut text = format!(
@@ -112,7 +112,7 @@ pub fn rotated(rotated: &RotateResult) -> String {
 }
 
 /// The created files of a site's server, and the next steps.
-pub fn leaf(made: &LeafResult) -> String {
+pub(crate) fn leaf(made: &LeafResult) -> String {
     let LeafResult { site, config, creds, new } = made;
     let (config, creds) = (config.display(), creds.display());
     let hub =
@@ -189,7 +189,7 @@ pub fn clients(clients: &[HttpClient]) -> String {
 }
 
 /// The enrolled user. A token without a file is data, so the text is the token alone.
-pub fn admitted(admitted: &EnrollResult, now: Timestamp) -> String {
+pub(crate) fn admitted(admitted: &EnrollResult, now: Timestamp) -> String {
     let EnrollResult { entry, jwt, file, key_made_here, sent } = admitted;
     if let Some(jwt) = jwt {
         return format!("{jwt}\n");
@@ -210,7 +210,7 @@ pub fn admitted(admitted: &EnrollResult, now: Timestamp) -> String {
 }
 
 /// The revoked users.
-pub fn revoked(out: &RevokeResult) -> String {
+pub(crate) fn revoked(out: &RevokeResult) -> String {
     let line = |entry: &UserEntry| {
         let seconds = DISCONNECT_WITHIN.as_secs();
         format!(
@@ -222,7 +222,7 @@ pub fn revoked(out: &RevokeResult) -> String {
 }
 
 /// The confirmation that a server has the accounts.
-pub fn pushed(out: &RevokeResult) -> String {
+pub(crate) fn pushed(out: &RevokeResult) -> String {
     let keys = plural(out.revoked.len() as u64, "key");
     format!("a server confirmed the accounts, with {keys} revoked\n{}", not_yet(out))
 }

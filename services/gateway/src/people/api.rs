@@ -2,7 +2,7 @@
 //!
 //! The tables [`routes`] (reads, with [`filters`]) and [`changes`] (those of one request, made by [`change`]) give the router and the
 //! OpenAPI document ([`openapi`]). [`params`] reads flags, [`body`] the fields of changes, [`shape`] their types, [`cursor`] continues lists, [`plans`]
-//! and [`rollouts`] read records that take more than one request, [`idempotency`] answers a repeated change once from [`answers`], [`webhooks`] are those that
+//! and [`rollouts`] read records that take more than one request, [`idempotency`] answers a repeated change once from [`answers`], [`handler_parts`] is what they share, [`webhooks`] are those that
 //! gateways deliver, [`packages`] changes the hub's packages.
 
 pub(crate) mod act;
@@ -12,6 +12,7 @@ pub(crate) mod change;
 pub(crate) mod changes;
 pub(crate) mod cursor;
 pub(crate) mod filters;
+pub(crate) mod handler_parts;
 pub(crate) mod idempotency;
 pub(crate) mod openapi;
 pub(crate) mod packages;
@@ -25,36 +26,32 @@ pub(crate) mod webhooks;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{RawPathParams, RawQuery, State};
+use axum::extract::{RawQuery, State};
 use axum::http::header::{CONTENT_TYPE, LINK};
 use axum::http::{Extensions, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, get, on};
 use muster_client::ask::AskError;
 use muster_client::audit;
 use muster_client::packages::list as list_packages;
-use muster_client::quarantine::{self, Selection};
+use muster_client::quarantine;
 use muster_client::resource_group::Spelling;
 use muster_client::resource_group::read::{BUDGET_DEFAULT, BUDGET_LEAST, Extent, resource_group};
-use muster_contract::quarantine::RejectionCode;
 use muster_contract::query::{Output, PAGE_MAX, PublisherQuery, Query};
 use muster_contract::question::read_of_a_point;
 use muster_contract::status::StatusQuery;
-use muster_contract::{DeploymentId, SiteId, Timestamp};
-use serde::Serialize;
+use muster_contract::{SiteId, Timestamp};
 use serde_json::{Map, Value, json};
 
 use self::change::ChangeMethod;
 use self::changes::CHANGES;
 use self::cursor::Cursor;
+use self::handler_parts::{PREFIX, PathParams, deployment, document, path_names, selection};
 use self::params::Values;
 use self::routes::{ROUTES, Route, Source};
 use super::People;
 use crate::problem::Problem;
 
-/// The prefix of all routes.
-pub(crate) const PREFIX: &str = "/api/v1";
 /// Reports of a list of the quarantine, unless the request names a number.
 const REPORTS_DEFAULT: usize = 50;
 
@@ -82,16 +79,6 @@ pub(crate) fn router() -> Router<People> {
         .merge(webhooks::router())
         .merge(packages::router())
 }
-
-/// A document as an answer.
-pub(crate) fn document<T: Serialize>(status: StatusCode, value: &T) -> Response {
-    match serde_json::to_string(value) {
-        Ok(body) => (status, [(CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
-}
-
-type PathParams = Result<RawPathParams, RawPathParamsRejection>;
 
 async fn read(
     route: &'static Route,
@@ -178,25 +165,6 @@ fn fixed(route: &Route) -> Map<String, Value> {
     route.fixed.iter().map(|(field, value)| ((*field).to_owned(), json!(value))).collect()
 }
 
-/// The names in an address, by field of the question.
-fn path_names(path: PathParams) -> Result<Map<String, Value>, Problem> {
-    let params = path.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-    Ok(params.iter().map(|(name, value)| (name.to_owned(), json!(value))).collect())
-}
-
-/// The deployment in an address.
-fn deployment(names: &Map<String, Value>) -> Result<DeploymentId, Problem> {
-    let id = names.get("id").and_then(Value::as_str).unwrap_or_default();
-    id.parse().map_err(|error: muster_contract::LabelError| Problem::field("id", error.to_string()))
-}
-
-/// The problem of a deployment without a rollout.
-pub(crate) fn ungoverned(id: &DeploymentId) -> Problem {
-    let detail =
-        format!("no rollout.yaml governs a device that shall run '{id}': its changes go out at once");
-    Problem::new(StatusCode::NOT_FOUND, detail)
-}
-
 /// Asks a service, and links to the next page of a list.
 async fn ask(
     people: &People,
@@ -259,27 +227,6 @@ fn next_of(source: Source, answer: &Value) -> Option<Map<String, Value>> {
         _ => json!({ "after": next }),
     };
     fields.as_object().cloned()
-}
-
-/// Reads the filters of rejected reports.
-///
-/// # Errors
-/// A value is of no device, code or time.
-pub(crate) fn selection(values: &Values, now: Timestamp) -> Result<Selection, Problem> {
-    let device = values.get("device").map(|text| {
-        text.parse().map_err(|_| Problem::field("device", format!("'{text}' must be SITE/DEVICE")))
-    });
-    let code = values.get("code").map(|text| {
-        let known = RejectionCode::ALL.into_iter().find(|code| code.as_str() == text);
-        let names = RejectionCode::ALL.map(RejectionCode::as_str);
-        known.ok_or_else(|| Problem::field("code", format!("must be one of {}", names.join(", "))))
-    });
-    Ok(Selection {
-        device: device.transpose()?,
-        code: code.transpose()?,
-        since: values.time("since", now)?,
-        until: values.time("until", now)?,
-    })
 }
 
 fn number(values: &Values, name: &str, default: usize) -> Result<usize, Problem> {

@@ -11,8 +11,7 @@ use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, RolloutProgress, Step, WaveState};
 use serde::Serialize;
 
-use super::approvable;
-use super::gather::{ask_each, git_of};
+use super::gather::{approvable, ask_each, git_of};
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 
 /// A wave that waits for an approval.

@@ -15,8 +15,9 @@ use muster_domain::rollout::{
 };
 use serde::Serialize;
 
-use super::gather::targets;
-use super::{release_all, under_way, version};
+use super::approvals::under_way;
+use super::gather::{targets, version};
+use super::release_all;
 use crate::ask::{AskError, Hub, understood};
 
 /// A decision about one rollout: recorded, or refused.

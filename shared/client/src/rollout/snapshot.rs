@@ -6,7 +6,7 @@ use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 use serde::Serialize;
 
-use super::Gathered;
+use super::gather::Gathered;
 
 /// The state of a rollout, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::some_devices::SomeDevices;
 use crate::commit::CommitName;
 use crate::ids::{DeploymentId, DeviceKey, Generation};
 use crate::limits::{HELD_CHANGES_MAX, OPEN_ROLLOUTS_MAX, ROLLOUT_DEPLOYMENTS_MAX};
@@ -97,34 +98,6 @@ pub struct PublisherStatus {
     pub unreadable: SomeDevices,
     /// Desired states published since the start.
     pub published: u64,
-}
-
-/// Devices that have something in common: how many, and the first of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SomeDevices {
-    /// How many there are.
-    pub count: u64,
-    /// The first of them, in order.
-    pub first: Vec<DeviceKey>,
-}
-
-impl SomeDevices {
-    /// Counts devices and keeps the first `max` of them.
-    pub fn of<'a>(devices: impl IntoIterator<Item = &'a DeviceKey>, max: usize) -> Self {
-        let mut some = Self::default();
-        for key in devices {
-            some.count += 1;
-            if some.first.len() < max {
-                some.first.push(key.clone());
-            }
-        }
-        some
-    }
-
-    /// True where there are none.
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
 }
 
 /// The state of the publisher's Git source.

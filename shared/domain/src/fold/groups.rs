@@ -1,11 +1,8 @@
 //! Counts groups of devices by label, beside the sites: each standing is added to or retracted from as many
 //! groups as its device has labels. Labels come from the newest desired state alone.
 
-mod answer;
+pub(super) mod answer;
 mod membership;
-
-pub use answer::NoGroups;
-pub(super) use answer::{Split, ValueCounts, label_line};
 
 use std::collections::BTreeMap;
 

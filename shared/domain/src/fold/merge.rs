@@ -5,22 +5,14 @@
 //! them is known. The caller says whether a hub is heard: this module reads no clock.
 
 mod answer;
-mod deployments;
-mod hearing;
+pub(super) mod deployments;
+pub(super) mod hearing;
 mod hub;
-mod notice;
-mod pages;
-mod status;
-mod view;
-mod why;
-
-pub use deployments::DeploymentSum;
-pub use hearing::hearing_of;
-pub use notice::NoticeSum;
-pub use pages::{Pages, SilentDevice, SortedRow};
-pub use status::StatusSum;
-pub use view::all_unheard;
-pub use why::{WhyAsked, WhySum};
+pub(super) mod notice;
+pub(super) mod pages;
+pub(super) mod status;
+pub(super) mod view;
+pub(super) mod why;
 
 use std::collections::{BTreeMap, BTreeSet};
 

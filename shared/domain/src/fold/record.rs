@@ -1,6 +1,6 @@
 //! A device's record in a snapshot. The records define the fleet: every count is rebuilt from them.
 
-mod packed;
+pub(super) mod packed;
 mod restore;
 
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use super::app_spec::AppSpec;
 use super::device::StoredDevice;
 use super::report::Report;
 use super::standing::Deadline;
-pub use packed::{BadRecord, PackedRecord, RecordPacker};
 
 /// The complete state of one device in the fold. Its JSON is the snapshot's format: a change of meaning needs a
 /// new format version in every store.

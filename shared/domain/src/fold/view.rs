@@ -20,7 +20,8 @@ use super::fleet::Fleet;
 use super::max_timestamp::Times;
 use super::tally::{Devices, Group};
 use super::totals::{Deployment, Named, States};
-use super::view_aggregate::Shown;
+use super::unsigned::unsigned;
+use super::view_aggregate::view::Shown;
 use super::whole::Whole;
 
 impl Fleet {
@@ -259,9 +260,4 @@ pub(super) fn shown_tally(
     };
     tally.message = tally.words();
     tally
-}
-
-/// Stands in the digest's field until the digest is computed, which does not cover that field.
-pub(super) fn unsigned() -> Digest {
-    Digest::of_bytes(&[])
 }

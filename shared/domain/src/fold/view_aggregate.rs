@@ -14,9 +14,7 @@ mod contribution;
 mod definitions;
 mod newest;
 mod select;
-mod view;
-
-pub use view::{Shown, Unsigned};
+pub(super) mod view;
 
 use std::collections::BTreeMap;
 

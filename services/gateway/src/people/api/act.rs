@@ -20,8 +20,8 @@ use serde_json::{Map, Value, json};
 
 use super::body::fields;
 use super::filters::SELECT;
+use super::handler_parts::{PREFIX, PathParams, deployment, document, path_names, selection, ungoverned};
 use super::params::{Kind, Param, Values, param};
-use super::{PREFIX, PathParams, deployment, document, path_names, selection, ungoverned};
 use crate::people::People;
 use crate::problem::Problem;
 

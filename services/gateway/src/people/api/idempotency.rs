@@ -19,9 +19,9 @@ use axum::response::{IntoResponse as _, Response};
 use muster_contract::canonical::Digest;
 use tokio::time::Instant;
 
-use super::PREFIX;
 use super::answers::{ANSWER_BYTES_MAX, ANSWERS_MAX, Answer, Kept, KeyAdmission, OpenChange, name_of};
 use super::body::{BODY_BYTES_MAX, read_bytes};
+use super::handler_parts::PREFIX;
 use crate::login::session::Session;
 use crate::people::People;
 use crate::problem::Problem;

@@ -12,9 +12,9 @@ use super::super::emco::request::{
     CLOUD_WATCHED, CLUSTER_WATCHED, GROUP_WATCHED, OF_A_CLOUD, OF_A_CLUSTER, OF_A_GROUP,
 };
 use super::super::emco::{CLUSTER, GROUP, LOGICAL_CLOUD};
-use super::PREFIX;
 use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
 use super::filters::SELECT;
+use super::handler_parts::PREFIX;
 use super::packages::{PACKAGE, PACKAGE_TYPE};
 use super::params::{Kind, Param};
 use super::routes::ROUTES;

@@ -19,9 +19,9 @@ use muster_contract::{DeploymentId, Timestamp};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
+use super::handler_parts::{deployment, document, ungoverned};
 use super::params::Values;
 use super::routes::RolloutSource;
-use super::{deployment, document, ungoverned};
 use crate::people::People;
 use crate::problem::Problem;
 

@@ -20,8 +20,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::body::fields;
+use super::handler_parts::{PREFIX, PathParams, document, path_names};
 use super::params::{Kind, Param, Values, param};
-use super::{PREFIX, PathParams, document, path_names};
 use crate::people::People;
 use crate::problem::Problem;
 

@@ -8,7 +8,7 @@ use muster_contract::silence::{SILENT_SITES_MAX, SilentSites};
 use muster_contract::{DeploymentId, LabelKey, LabelValue};
 
 use super::super::answer::{Page, cut_page};
-use super::super::groups::{NoGroups, Split, ValueCounts, label_line};
+use super::super::groups::answer::{NoGroups, Split, ValueCounts, label_line};
 use super::super::max_timestamp::Times;
 use super::super::tally::{Devices, Group};
 use super::Merge;

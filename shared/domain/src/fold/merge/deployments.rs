@@ -18,7 +18,7 @@ use super::super::tally::{BadPart, Group};
 use super::super::totals::Named;
 use super::super::view::{Standings, shown_deployment};
 use super::answer::silent;
-use super::hearing_of;
+use super::hearing::hearing_of;
 
 /// The added lists of the hubs.
 #[derive(Debug, Default)]

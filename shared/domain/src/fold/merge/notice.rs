@@ -16,8 +16,8 @@ use muster_contract::{DeploymentId, DeviceKey, HubName};
 
 use super::super::notify::Changes;
 use super::super::status::verdict_of;
-use super::status::apps_of;
-use super::{Merge, StatusSum};
+use super::Merge;
+use super::status::{StatusSum, apps_of};
 
 /// The state after the filters and what it leaves out, or the reason why nothing passes; and the changes.
 pub type NoticeSum = (Result<(NoticeState, NoticeOmitted), String>, Changes);

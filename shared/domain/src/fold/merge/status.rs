@@ -18,8 +18,9 @@ use muster_contract::{DeploymentId, HubName};
 
 use super::super::status::{CursorError, StatusCursor, verdict_of};
 use super::super::tally::Group;
+use super::Merge;
 use super::hearing::hearing_of;
-use super::{Merge, Pages};
+use super::pages::Pages;
 
 /// The merged answers of the hubs to one question.
 #[derive(Debug)]

@@ -16,7 +16,8 @@ use super::super::verdict::together;
 use super::answer::silent;
 use super::hearing::hearing;
 use super::hub::Hub;
-use super::{Merge, Pages, sum_of};
+use super::pages::Pages;
+use super::{Merge, sum_of};
 
 /// The question and its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

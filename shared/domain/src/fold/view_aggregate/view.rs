@@ -13,7 +13,7 @@ use super::contribution::{ViewPart, contributions};
 use super::{CountedDevice, Parts, ViewAggregate};
 use crate::fold::fleet::Fleet;
 use crate::fold::max_timestamp::Times;
-use crate::fold::view::unsigned;
+use crate::fold::unsigned::unsigned;
 
 /// Devices that one display of a view visits at most, for the times of its parts while one of their maxima is stale.
 const VISITS_FOR_VIEW_MAX: usize = 20_000;

@@ -3,9 +3,9 @@
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
-use super::super::PREFIX;
 use super::super::change::{Change, ChangeMethod};
 use super::super::changes::CHANGES;
+use super::super::handler_parts::PREFIX;
 use super::{IDEMPOTENCY, OF_CHANGES, etag, header, operation, path_params, responses};
 use crate::openapi::refused;
 
