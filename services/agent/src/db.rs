@@ -389,7 +389,7 @@ fn connect(path: &Path, schema: &Schema) -> Result<Connection, Error> {
     let connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-    // A plan that depends on bound values is made again when they change, for one statement with every receipt. QPSG ends that.
+    // Without QPSG, SQLite prepares some statements again when their bound values change: one of them at every receipt.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failed)?;
     // Set before the first read: then SQLite keeps the WAL index in private memory.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(failed)?;

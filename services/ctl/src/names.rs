@@ -160,3 +160,15 @@ impl ShownNames {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_its_site_is_refused_with_the_form_that_has_one() {
+        let of = |text: &str| text.parse::<DeviceArg>().unwrap().resolved();
+        assert_eq!(of("plant7/press-4").unwrap(), "plant7/press-4".parse().unwrap());
+        assert!(of("press-4").unwrap_err().to_string().contains("SITE/press-4"));
+    }
+}

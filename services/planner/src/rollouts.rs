@@ -88,7 +88,7 @@ pub(crate) struct TrackedRollout {
     pub(crate) due: Option<Instant>,
     /// Whether a request of the last step has failed.
     pub(crate) has_failed: bool,
-    /// The devices that were refused, with the time from which a release to each is requested again.
+    /// The devices that were refused, with the time from which a release to each is requested again, unless its list refuses it.
     pub(crate) refusals: BTreeMap<DeviceKey, Refusal>,
     /// When the publisher confirmed a release that LEDGER may not show yet.
     pub(crate) answered_at: Option<Instant>,
@@ -194,6 +194,13 @@ impl TrackedRollouts {
     pub(crate) fn outdate(&mut self, id: &DeploymentId) {
         if let Some(tracked) = self.deployments.get_mut(id) {
             tracked.is_outdated = true;
+        }
+    }
+
+    /// Marks the targets of a deployment as out of date if they were listed so long ago.
+    pub(crate) fn outdate_older(&mut self, id: &DeploymentId, age: Duration) {
+        if let Some(tracked) = self.deployments.get_mut(id) {
+            tracked.is_outdated |= tracked.listed.0.elapsed() >= age;
         }
     }
 

@@ -122,6 +122,19 @@ fn request(rollout: &RolloutProgress, decision: Decision) -> DecideRequest {
     }
 }
 
+/// The targets that a step gives another content.
+pub(crate) fn released(step: &Step) -> &[usize] {
+    match step {
+        Step::Release { targets, .. } | Step::RollBack { targets } => targets,
+        Step::Check { .. }
+        | Step::Ready { .. }
+        | Step::Wait { .. }
+        | Step::Fail { .. }
+        | Step::Held { .. }
+        | Step::Done => &[],
+    }
+}
+
 /// The devices of targets that are not refused.
 fn devices(
     rollout: &RolloutProgress,

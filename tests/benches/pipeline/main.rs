@@ -5,7 +5,7 @@
 //! the way. The same work is also done on hubs with accounts and TLS, without and with mirrors for readers.
 //!
 //! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=3 make bench` for other sizes; `BENCH_BARE=1` for the rates of the hops
-//! alone; `BENCH_LATENCY=5` for the latencies alone, in five runs. `TMPDIR` has the disk of server, services and agents.
+//! alone; `BENCH_LATENCY=5` for the latencies alone, in five runs. Server, services and agents store their files in `TMPDIR`.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
     let runs = setting("BENCH_LATENCY", 0);
     if runs > 0 {
-        let all = runtime.block_on(latencies(runs));
+        let all = runtime.block_on(measure_runs(runs));
         return bench::tell(HubKind::Open, &table::render_latencies(&all));
     }
     let figures = runtime.block_on(measure(reports, rounds));
@@ -67,7 +67,7 @@ pub(crate) struct Latencies {
     pub(crate) muster: Latency,
     /// From an agent to the view.
     pub(crate) agents: Latency,
-    /// The time in which an agent keeps a report, which is part of it.
+    /// The time in which an agent keeps a report, which is part of `agents`.
     pub(crate) keeping: Latency,
 }
 
@@ -108,13 +108,13 @@ async fn measure(reports: usize, rounds: usize) -> Figures {
         secured.measure(reports, say).await;
     }
     say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
-    let latencies = measured_latencies().await;
+    let latencies = measure_latencies().await;
     let [document_rates, raw_rates, attributed_rates] = bare_rates;
     Figures { document_rates, raw_rates, attributed_rates, alike_rates, different_rates, secured, latencies }
 }
 
 /// The latencies of the bare hops, then of Muster.
-async fn measured_latencies() -> Latencies {
+async fn measure_latencies() -> Latencies {
     tokio::task::block_in_place(bench::sync_disk);
     let raw = raw::latency(Carry::Everything).await;
     tokio::task::block_in_place(bench::sync_disk);
@@ -122,11 +122,11 @@ async fn measured_latencies() -> Latencies {
     Latencies { raw, muster, agents, keeping }
 }
 
-async fn latencies(runs: usize) -> Vec<Latencies> {
+async fn measure_runs(runs: usize) -> Vec<Latencies> {
     let mut all = Vec::new();
     for run in 1..=runs {
         say(&format!("run {run} of {runs}: latency at {} events/s", load::EVENTS_PER_SECOND));
-        all.push(measured_latencies().await);
+        all.push(measure_latencies().await);
     }
     all
 }

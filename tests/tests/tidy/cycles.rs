@@ -1,5 +1,6 @@
 //! The rule about cycles of modules: a cycle has a parent and its direct children, and at most four files. Edges are the
-//! paths in the code of a module that begin with `crate`, `super`, `self` or the name of a child.
+//! paths in the code of a module that begin with `crate`, `super`, `self` or the name of a child. A path through an imported module
+//! (`use crate::a; a::b::f()`) counts for that module alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +52,7 @@ fn paths<'a>(code: &'a str, begin: &str) -> Vec<Vec<&'a str>> {
     for (at, _) in code.match_indices(begin).filter(|(at, _)| code[at + begin.len()..].starts_with("::")) {
         let before = &code[..at];
         let is_begin =
-            before.chars().next_back().is_none_or(|one| !is_name(one) && !matches!(one, ':' | '$'));
+            before.chars().next_back().is_none_or(|one| !is_name(one) && !matches!(one, ':' | '$' | '.'));
         // A visibility (`pub(in crate::a)`) is no import.
         if is_begin && !before.ends_with("(in ") {
             expand(&code[at..], &[], &mut found);

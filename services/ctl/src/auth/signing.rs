@@ -1,4 +1,4 @@
-//! Signs the credentials of services and people. It sends nothing, and writes no registry.
+//! Enrols services and people in the registry in memory, and signs their credentials. It sends nothing; the caller writes the registry.
 
 use std::path::{Path, PathBuf};
 
@@ -68,6 +68,7 @@ pub(super) fn sign_user(
     Ok(SignedCreds { entry, is_new_key, file, text: creds::to_text(&token, &seed(&pair)?) })
 }
 
+/// The user of an entry, as its token names it.
 pub(super) fn user<'a>(store: &'a KeyStore, entry: &'a UserEntry) -> claims::User<'a> {
     let account = Role::of(&entry.role).map_or("", |role| store.authority.account(role.account()));
     claims::User { account, key: &entry.key, issued: entry.issued, expires: entry.expires }

@@ -1,9 +1,10 @@
 //! `/api/v1`: everything that `muster` can ask, as the contract's documents are, and changes ([`act`]).
 //!
 //! The tables [`routes`] (reads, with [`filters`]) and [`changes`] (those of one request, made by [`change`]) give the router and the
-//! OpenAPI document ([`openapi`]). [`params`] reads flags, [`body`] the fields of changes, [`shape`] their types, [`cursor`] continues lists, [`plans`]
-//! and [`rollouts`] read records that take more than one request, [`idempotency`] answers a repeated change once from [`answers`], [`handler_parts`] is what they share, [`webhooks`] are those that
-//! gateways deliver, [`packages`] changes the hub's packages.
+//! OpenAPI document ([`openapi`]). [`params`] reads flags, [`body`] the fields of changes, [`shape`] their types, [`cursor`] continues
+//! lists, [`plans`] and [`rollouts`] read records that take more than one request, [`idempotency`] answers a repeated change once from
+//! [`answers`], [`webhooks`] are those that gateways deliver, [`packages`] changes the hub's packages. [`handler_parts`] has the helpers
+//! of all handlers.
 
 pub(crate) mod act;
 pub(crate) mod answers;

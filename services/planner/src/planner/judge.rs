@@ -17,9 +17,9 @@ use crate::error::PlannerError;
 use crate::ledger::Ledger;
 use crate::rollouts::{Refusal, RolloutKey};
 use crate::services::Requests;
-use crate::step::{Effect, check_decision, effects};
+use crate::step::{Effect, check_decision, effects, released};
 
-/// Time before a release to a device that was refused is requested again.
+/// Time before a release to a device that was refused is requested again, or the targets are listed again if their list refuses one.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 impl<R: Requests, L: Ledger> Planner<R, L> {
@@ -89,11 +89,16 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         let (live, refusals) = (&rollout.live, &rollout.refusals);
         let is_refused = |device: &DeviceKey| refusals.contains_key(device) || live.is_refused(device);
         let effects = effects(&progress, &is_refused);
-        let ends = rollout.refusals.values().map(|refusal| refusal.until);
+        let is_left_out = |at: &usize| live.is_refused(&progress.targets[*at].key);
+        let again = released(&progress.state.step).iter().any(is_left_out).then(|| now + REFUSED_PAUSE);
+        let ends = rollout.refusals.values().map(|refusal| refusal.until).chain(again);
         let wakes = rollout.live.wakes_at().map(|wakes| later(now, time, wakes));
         let is_checked = matches!(progress.state.step, Step::Check { .. });
         rollout.due = ends.chain(wakes).chain(is_checked.then(|| now + every)).min();
         self.log(key, &progress);
+        if again.is_some() {
+            self.rollouts.outdate_older(&key.0, REFUSED_PAUSE);
+        }
         if !is_checked {
             self.checks.retain(|(of, _)| of != key);
         }

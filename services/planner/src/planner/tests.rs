@@ -180,7 +180,7 @@ async fn a_device_that_the_list_refuses_gets_no_request() {
     answer.rollouts.insert("rollout.yaml".to_owned(), serde_json::from_value(waves).unwrap());
     answer.targets[0].refused = Some(ReleaseRefusal::HeldBack);
     answer.targets.extend(page("c1", "d2", None).targets);
-    planner.list("one", vec![answer]);
+    planner.list("one", vec![answer.clone()]);
     // A release was refused to it before the list said so.
     let refusal = Refusal { reason: ReleaseRefusal::HeldBack, until: Instant::now() };
     let one = planner.rollouts.all().next().unwrap();
@@ -190,6 +190,12 @@ async fn a_device_that_the_list_refuses_gets_no_request() {
     let requests = publisher.requests.lock().unwrap().clone();
     let releases: Vec<_> = requests.iter().filter(|request| request.starts_with("release one")).collect();
     assert_eq!(releases, ["release one to s1/d2"], "{requests:?}");
+    answer.targets.iter_mut().for_each(|target| target.refused = None);
+    planner.list("one", vec![answer]);
+    planner.judge(&CancellationToken::new()).await;
+    let requests = publisher.requests.lock().unwrap().clone();
+    // By the second list, neither device has the content.
+    assert_eq!(requests.last().unwrap(), "release one to s1/d1, s1/d2", "{requests:?}");
 }
 
 #[tokio::test]

@@ -134,6 +134,7 @@ impl<D: Downlink> Announcer<D> {
     /// Discards the noted copies: LEDGER is read from its beginning, and may be another stream.
     pub(super) fn ledger_restarted(&mut self) {
         self.table.ledger_restarted();
+        self.refused_rollbacks.clear();
         self.context.status.ledger_restarted();
         self.report_status();
     }

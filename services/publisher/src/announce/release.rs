@@ -88,7 +88,7 @@ impl<D: Downlink> Announcer<D> {
         answer.released.sort_unstable();
         answer.refused.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let (released, refused) = (answer.released.len(), answer.refused.len());
-        // A planner repeats a release that every device refuses in each of its rounds.
+        // A planner may repeat a release that the publisher refuses for every device.
         if released > 0 {
             let digest = digest.map(|digest| digest.to_string());
             tracing::info!(deployment = %deployment, digest, released, refused, "released a deployment to devices");
@@ -199,7 +199,8 @@ impl<D: Downlink> Announcer<D> {
                 return Ok(Plan::Done);
             }
             (Contents::Before(earlier), ..) if !earlier.contains_key(key) => {
-                return Err(ReleaseRefusal::NoEarlierContent);
+                let kept = release.request.before.and_then(|before| self.keeps(key, deployment, before));
+                return Err(kept.filter(|_| !*force).unwrap_or(ReleaseRefusal::NoEarlierContent));
             }
             (Contents::Named(_), Some(_), None, _) => return Err(ReleaseRefusal::UnknownDigest),
             (Contents::Named(_), None, _, Some(_)) => return Err(ReleaseRefusal::StillInGit),

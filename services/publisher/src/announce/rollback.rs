@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use muster_bus::ReadError;
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::{ReleaseRefusal, RolloutTarget};
 use muster_contract::{DeploymentId, DeviceKey, Generation};
+use tokio::time::Instant;
 
 use super::{Announcer, READS_AT_ONCE};
 use crate::content::{Content, Interner};
@@ -18,9 +20,12 @@ use crate::published::PublishedState;
 /// The content of a deployment that each device had before; `None` if it did not have the deployment.
 pub(super) type Earlier = BTreeMap<DeviceKey, Option<Arc<Content>>>;
 
-/// Rollbacks that were refused because no earlier content is known. Each counts until the device has another document, or another
-/// decision about the rollout is stored.
-pub(super) type RefusedRollbacks = BTreeMap<(DeviceKey, DeploymentId), RollbackState>;
+/// Time after which a refused rollback may be requested again: LEDGER may have copied or regained an earlier document meanwhile.
+const REFUSED_FOR: Duration = Duration::from_secs(600);
+
+/// Rollbacks that were refused because no earlier content is known, with the time of each refusal. Each counts for
+/// [`REFUSED_FOR`], and no longer than until the device has another document or another decision about the rollout is stored.
+pub(super) type RefusedRollbacks = BTreeMap<(DeviceKey, DeploymentId), (RollbackState, Instant)>;
 
 /// The state of a device and of its rollout that a refusal depends on.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,27 +40,38 @@ impl<D: Downlink> Announcer<D> {
     /// Remembers that a device cannot go back, so that lists of targets say so.
     pub(super) fn note_refused_rollback(&mut self, key: &DeviceKey, deployment: &DeploymentId) {
         if let Some(state) = self.rollback_state(key, deployment) {
-            self.refused_rollbacks.insert((key.clone(), deployment.clone()), state);
+            self.refused_rollbacks.insert((key.clone(), deployment.clone()), (state, Instant::now()));
         }
     }
 
     /// Forgets the refusals that count no more.
     pub(super) fn forget_refused_rollbacks(&mut self) {
         let mut refused = std::mem::take(&mut self.refused_rollbacks);
-        refused.retain(|(key, deployment), state| {
-            self.rollback_state(key, deployment).as_ref() == Some(&*state)
-        });
+        refused.retain(|(key, deployment), noted| self.is_refused_still(key, deployment, noted));
         self.refused_rollbacks = refused;
     }
 
-    /// Sets the refusal of the targets that cannot go back.
+    /// Sets the refusal of the targets that are to go back and cannot. A release of another content may reach them.
     pub(super) fn name_refused_rollbacks(&self, deployment: &DeploymentId, targets: &mut [RolloutTarget]) {
         for target in targets.iter_mut().filter(|target| target.refused.is_none()) {
-            let known = self.refused_rollbacks.get(&(target.key.clone(), deployment.clone()));
-            if known.is_some() && known == self.rollback_state(&target.key, deployment).as_ref() {
+            let Some(digest) = target.published.filter(|digest| target.wanted == Some(*digest)) else {
+                continue;
+            };
+            let noted = self.refused_rollbacks.get(&(target.key.clone(), deployment.clone()));
+            let is_refused = noted.is_some_and(|noted| self.is_refused_still(&target.key, deployment, noted));
+            if is_refused && self.keeps(&target.key, deployment, digest).is_none() {
                 target.refused = Some(ReleaseRefusal::NoEarlierContent);
             }
         }
+    }
+
+    fn is_refused_still(
+        &self,
+        key: &DeviceKey,
+        deployment: &DeploymentId,
+        (state, at): &(RollbackState, Instant),
+    ) -> bool {
+        at.elapsed() < REFUSED_FOR && self.rollback_state(key, deployment).as_ref() == Some(state)
     }
 
     fn rollback_state(&self, key: &DeviceKey, deployment: &DeploymentId) -> Option<RollbackState> {

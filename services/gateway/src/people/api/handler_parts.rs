@@ -1,4 +1,5 @@
-//! The parts that the handlers of `/api/v1` share: the prefix, the names in an address, and documents as answers. It asks no service.
+//! The helpers that the handlers of `/api/v1` share: the prefix, the names in an address, the filters of rejected reports, documents as
+//! answers, and the problem of a deployment without a rollout. It asks no service.
 
 use axum::extract::RawPathParams;
 use axum::extract::rejection::RawPathParamsRejection;

@@ -44,22 +44,54 @@ async fn an_abort_gives_devices_the_content_before_and_none_this_one() {
     assert_eq!(refusals(&again), [ReleaseRefusal::Stopped; 2]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_target_that_has_no_content_to_go_back_to_is_listed_with_that_reason() {
-    let stream = Stream::default();
-    let publisher = with_a_held_change(&stream).await;
-    let refused = async || {
-        let targets = targets(&publisher).await.targets;
-        targets.into_iter().map(|target| target.refused).collect::<Vec<_>>()
-    };
+/// Two devices, of which the first cannot go back from `v2`, which was rolled back.
+async fn with_a_refused_rollback(stream: &Stream) -> Running {
+    let publisher = with_a_held_change(stream).await;
     release(&publisher, Some(digest("v2")), None).await;
     // DOWNLINK keeps a bounded number of documents, and LEDGER keeps them for a bounded time.
     stream.0.lock().unwrap().history.get_mut(&key(0)).unwrap().remove(0);
     publisher.announcer.decide(asked(RolloutVerb::Rollback, digest("v2"))).await.unwrap();
-    assert_eq!(refused().await, [None; 2], "the histories are read when a rollback is requested");
+    assert_eq!(refused(&publisher).await, [None; 2], "the histories are read when a rollback is requested");
     let back = release(&publisher, None, Some(digest("v2"))).await;
     assert_eq!(refusals(&back), [ReleaseRefusal::NoEarlierContent]);
-    assert_eq!(refused().await, [Some(ReleaseRefusal::NoEarlierContent), None]);
+    publisher
+}
+
+async fn refused(publisher: &Running) -> [Option<ReleaseRefusal>; 2] {
+    let targets = targets(publisher).await.targets;
+    [0, 1].map(|at: usize| targets[at].refused)
+}
+
+const REFUSED: [Option<ReleaseRefusal>; 2] = [Some(ReleaseRefusal::NoEarlierContent), None];
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_has_no_content_to_go_back_to_is_listed_with_that_reason() {
+    let stream = Stream::default();
+    let publisher = with_a_refused_rollback(&stream).await;
+    assert_eq!(refused(&publisher).await, REFUSED);
     publisher.announcer.decide(asked(RolloutVerb::Retry, digest("v2"))).await.unwrap();
-    assert_eq!(refused().await, [None; 2], "another decision is judged anew");
+    assert_eq!(refused(&publisher).await, [None; 2], "another decision is judged anew");
+    let back = release(&publisher, None, Some(digest("v2"))).await;
+    assert_eq!(refusals(&back), [ReleaseRefusal::NotRolledBack], "and nothing goes back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_without_a_content_to_go_back_to_gets_another_one() {
+    let stream = Stream::default();
+    let publisher = with_a_refused_rollback(&stream).await;
+    publisher.commit(governed("c3", 2, "v1")).await.unwrap();
+    assert_eq!(refused(&publisher).await, [None; 2], "Git wants another content");
+    assert_eq!(release(&publisher, Some(digest("v1")), None).await.refused, []);
+    publisher.commit(governed("c4", 2, "v2")).await.unwrap();
+    assert_eq!(refused(&publisher).await, [None; 2], "the device has another document");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_rollback_is_judged_again_after_a_while() {
+    let stream = Stream::default();
+    let publisher = with_a_refused_rollback(&stream).await;
+    publisher.commit(governed("c3", 2, "v2")).await.unwrap();
+    assert_eq!(refused(&publisher).await, REFUSED, "a commit of the same content changes nothing");
+    tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+    assert_eq!(refused(&publisher).await, [None; 2]);
 }
