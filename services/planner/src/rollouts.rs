@@ -127,7 +127,7 @@ impl TrackedRollout {
         refusals.retain(|key, refusal| {
             let is_kept = refusal.until > now;
             if let Some(at) = live.find(key).filter(|_| !is_kept) {
-                live.set_refused(at, false);
+                live.set_refused_by_answer(at, false);
             }
             is_kept
         });
@@ -323,7 +323,7 @@ impl TrackedRollout {
     fn recall_refusals(&mut self) {
         for key in self.refusals.keys() {
             if let Some(at) = self.live.find(key) {
-                self.live.set_refused(at, true);
+                self.live.set_refused_by_answer(at, true);
             }
         }
     }

@@ -15,7 +15,7 @@ use super::oidc::routes::CALLBACK;
 use super::routes::LOGIN;
 use super::session::{Access, Refused, Session};
 use crate::people::People;
-use crate::people::api::handler_parts::PREFIX;
+use crate::people::api::handler_helpers::PREFIX;
 use crate::people::guard::FETCH_SITE;
 use crate::people::page;
 use crate::problem::Problem;

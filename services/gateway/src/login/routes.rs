@@ -22,7 +22,7 @@ use super::session::{ATTEMPT_COOKIE, Cookie, SESSION_COOKIE, Session, cookie, se
 use super::{Login, page, seconds};
 use crate::people::People;
 use crate::people::api::body::fields;
-use crate::people::api::handler_parts::document;
+use crate::people::api::handler_helpers::document;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::problem::Problem;
 

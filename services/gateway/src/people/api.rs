@@ -3,8 +3,8 @@
 //! The tables [`routes`] (reads, with [`filters`]) and [`changes`] (those of one request, made by [`change`]) give the router and the
 //! OpenAPI document ([`openapi`]). [`params`] reads flags, [`body`] the fields of changes, [`shape`] their types, [`cursor`] continues
 //! lists, [`plans`] and [`rollouts`] read records that take more than one request, [`idempotency`] answers a repeated change once from
-//! [`answers`], [`webhooks`] are those that gateways deliver, [`packages`] changes the hub's packages. [`handler_parts`] has the helpers
-//! of all handlers.
+//! [`answers`], [`webhooks`] are those that gateways deliver, [`packages`] changes the hub's packages. All handlers use the helpers in
+//! [`handler_helpers`].
 
 pub(crate) mod act;
 pub(crate) mod answers;
@@ -13,7 +13,7 @@ pub(crate) mod change;
 pub(crate) mod changes;
 pub(crate) mod cursor;
 pub(crate) mod filters;
-pub(crate) mod handler_parts;
+pub(crate) mod handler_helpers;
 pub(crate) mod idempotency;
 pub(crate) mod openapi;
 pub(crate) mod packages;
@@ -47,7 +47,7 @@ use serde_json::{Map, Value, json};
 use self::change::ChangeMethod;
 use self::changes::CHANGES;
 use self::cursor::Cursor;
-use self::handler_parts::{PREFIX, PathParams, deployment, document, path_names, selection};
+use self::handler_helpers::{PREFIX, PathParams, deployment, document, path_names, selection};
 use self::params::Values;
 use self::routes::{ROUTES, Route, Source};
 use super::People;

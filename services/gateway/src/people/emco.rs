@@ -36,7 +36,7 @@ use self::left_out::{add_left_out, drop_cut_device};
 use self::request::{Anchor, StatusRequest};
 use self::watched::WatchedStatus;
 use super::People;
-use super::api::handler_parts::document;
+use super::api::handler_helpers::document;
 use super::watch::polled;
 use crate::problem::Problem;
 

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until};
 use self::pace::Pace;
 use self::stream::{Event, EventSource, LAST_EVENT_ID, check_room, respond};
 use super::People;
-use super::api::handler_parts::PREFIX;
+use super::api::handler_helpers::PREFIX;
 use super::api::params::Values;
 use crate::problem::Problem;
 

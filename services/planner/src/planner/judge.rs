@@ -87,9 +87,10 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         rollout.live.judge(&line, time);
         let progress = rollout.live.progress(&line, evidence.ledger_seq());
         let (live, refusals) = (&rollout.live, &rollout.refusals);
-        let is_refused = |device: &DeviceKey| refusals.contains_key(device) || live.is_refused(device);
+        let is_refused =
+            |device: &DeviceKey| refusals.contains_key(device) || live.is_refused_by_list(device);
         let effects = effects(&progress, &is_refused);
-        let is_left_out = |at: &usize| live.is_refused(&progress.targets[*at].key);
+        let is_left_out = |at: &usize| live.is_refused_by_list(&progress.targets[*at].key);
         let again = released(&progress.state.step).iter().any(is_left_out).then(|| now + REFUSED_PAUSE);
         let ends = rollout.refusals.values().map(|refusal| refusal.until).chain(again);
         let wakes = rollout.live.wakes_at().map(|wakes| later(now, time, wakes));
@@ -187,7 +188,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         let is_any = !refusals.is_empty();
         for (device, reason) in refusals {
             if let Some(at) = rollout.live.find(&device) {
-                rollout.live.set_refused(at, true);
+                rollout.live.set_refused_by_answer(at, true);
             }
             let before = rollout.refusals.insert(device.clone(), Refusal { reason, until });
             if before.is_none_or(|before| before.reason != reason) {

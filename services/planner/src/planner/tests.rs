@@ -184,7 +184,7 @@ async fn a_device_that_the_list_refuses_gets_no_request() {
     // A release was refused to it before the list said so.
     let refusal = Refusal { reason: ReleaseRefusal::HeldBack, until: Instant::now() };
     let one = planner.rollouts.all().next().unwrap();
-    one.live.set_refused(0, true);
+    one.live.set_refused_by_answer(0, true);
     one.refusals.insert("s1/d1".parse().unwrap(), refusal);
     planner.judge(&CancellationToken::new()).await;
     let requests = publisher.requests.lock().unwrap().clone();

@@ -51,7 +51,7 @@ struct StoredRollout {
     targets: Vec<StoredTarget>,
 }
 
-/// The number of the device, whether it has the content, whether releases to it are refused, and generation and time (nanoseconds
+/// The number of the device, whether it has the content, whether the publisher's list refuses it, and generation and time (nanoseconds
 /// since 1970) at which it got the content.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct StoredTarget(u32, bool, bool, Option<Generation>, Option<i64>);

@@ -31,7 +31,7 @@ impl<D: Downlink> Announcer<D> {
             );
         }
         self.warn_of_held_back();
-        self.forget_refused_rollbacks();
+        self.refused_rollbacks.clear();
         self.commit_trace = Trace::random(&mut self.rng);
         if due == 0 && self.table.guarded() == 0 {
             self.applied(&revision);

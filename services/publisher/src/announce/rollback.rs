@@ -23,11 +23,12 @@ pub(super) type Earlier = BTreeMap<DeviceKey, Option<Arc<Content>>>;
 /// Time after which a refused rollback may be requested again: LEDGER may have copied or regained an earlier document meanwhile.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 
-/// Rollbacks that were refused because no earlier content is known, with the time of each refusal. Each counts for
-/// [`REFUSED_FOR`], and no longer than until the device has another document or another decision about the rollout is stored.
+/// Rollbacks that the publisher has refused since the last commit because it knows no earlier content, with the time of each refusal.
+/// A refusal counts for [`REFUSED_FOR`], and no longer than until the device has another document or another decision about the rollout
+/// is stored.
 pub(super) type RefusedRollbacks = BTreeMap<(DeviceKey, DeploymentId), (RollbackState, Instant)>;
 
-/// The state of a device and of its rollout that a refusal depends on.
+/// The state of a device and of its rollout that the refusal of a rollback depends on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RollbackState {
     published: Digest,
@@ -44,13 +45,6 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
-    /// Forgets the refusals that count no more.
-    pub(super) fn forget_refused_rollbacks(&mut self) {
-        let mut refused = std::mem::take(&mut self.refused_rollbacks);
-        refused.retain(|(key, deployment), noted| self.is_refused_still(key, deployment, noted));
-        self.refused_rollbacks = refused;
-    }
-
     /// Sets the refusal of the targets that are to go back and cannot. A release of another content may reach them.
     pub(super) fn name_refused_rollbacks(&self, deployment: &DeploymentId, targets: &mut [RolloutTarget]) {
         for target in targets.iter_mut().filter(|target| target.refused.is_none()) {
@@ -58,20 +52,14 @@ impl<D: Downlink> Announcer<D> {
                 continue;
             };
             let noted = self.refused_rollbacks.get(&(target.key.clone(), deployment.clone()));
-            let is_refused = noted.is_some_and(|noted| self.is_refused_still(&target.key, deployment, noted));
+            let is_refused = noted.is_some_and(|(state, at)| {
+                at.elapsed() < REFUSED_FOR
+                    && self.rollback_state(&target.key, deployment).as_ref() == Some(state)
+            });
             if is_refused && self.keeps(&target.key, deployment, digest).is_none() {
                 target.refused = Some(ReleaseRefusal::NoEarlierContent);
             }
         }
-    }
-
-    fn is_refused_still(
-        &self,
-        key: &DeviceKey,
-        deployment: &DeploymentId,
-        (state, at): &(RollbackState, Instant),
-    ) -> bool {
-        at.elapsed() < REFUSED_FOR && self.rollback_state(key, deployment).as_ref() == Some(state)
     }
 
     fn rollback_state(&self, key: &DeviceKey, deployment: &DeploymentId) -> Option<RollbackState> {

@@ -20,7 +20,7 @@ pub struct Target<'a> {
     pub silent_since: Option<Timestamp>,
     /// Time at which it got the content, or later; `None` if nobody knows.
     pub released_at: Option<Timestamp>,
-    /// Whether a release would not reach it now.
+    /// Whether a release, or a rollback that is due, would not reach it now.
     pub is_refused: bool,
 }
 

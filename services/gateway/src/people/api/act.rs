@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::fields;
 use super::filters::SELECT;
-use super::handler_parts::{PREFIX, PathParams, deployment, document, path_names, selection, ungoverned};
+use super::handler_helpers::{PREFIX, PathParams, deployment, document, path_names, selection, ungoverned};
 use super::params::{Kind, Param, Values, param};
 use crate::people::People;
 use crate::problem::Problem;

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::body::{BODY_BYTES_MAX, Fields, read_body};
-use super::handler_parts::{PathParams, document, path_names};
+use super::handler_helpers::{PathParams, document, path_names};
 use super::idempotency::RequestName;
 use super::routes::of;
 use super::shape::{is_of, typed, wrong_kind};

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::answers::{ANSWER_BYTES_MAX, ANSWERS_MAX, Answer, Kept, KeyAdmission, OpenChange, name_of};
 use super::body::{BODY_BYTES_MAX, read_bytes};
-use super::handler_parts::PREFIX;
+use super::handler_helpers::PREFIX;
 use crate::login::session::Session;
 use crate::people::People;
 use crate::problem::Problem;

@@ -14,7 +14,7 @@ use super::super::emco::request::{
 use super::super::emco::{CLUSTER, GROUP, LOGICAL_CLOUD};
 use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
 use super::filters::SELECT;
-use super::handler_parts::PREFIX;
+use super::handler_helpers::PREFIX;
 use super::packages::{PACKAGE, PACKAGE_TYPE};
 use super::params::{Kind, Param};
 use super::routes::ROUTES;

@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::body::{fields, read_long};
-use super::handler_parts::{PREFIX, PathParams, document, path_names};
+use super::handler_helpers::{PREFIX, PathParams, document, path_names};
 use super::idempotency::IDEMPOTENCY_KEY;
 use crate::login::session::Session;
 use crate::people::People;

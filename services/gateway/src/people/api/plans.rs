@@ -10,7 +10,7 @@ use muster_contract::plans::OperationsQuery;
 use serde_json::{Map, Value, json};
 
 use super::change::etag;
-use super::handler_parts::document;
+use super::handler_helpers::document;
 use super::routes::Route;
 use crate::problem::Problem;
 

@@ -19,7 +19,7 @@ use muster_contract::{DeploymentId, Timestamp};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use super::handler_parts::{deployment, document, ungoverned};
+use super::handler_helpers::{deployment, document, ungoverned};
 use super::params::Values;
 use super::routes::RolloutSource;
 use crate::people::People;

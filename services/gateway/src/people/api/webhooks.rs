@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::body::fields;
-use super::handler_parts::{PREFIX, PathParams, document, path_names};
+use super::handler_helpers::{PREFIX, PathParams, document, path_names};
 use super::params::{Kind, Param, Values, param};
 use crate::people::People;
 use crate::problem::Problem;

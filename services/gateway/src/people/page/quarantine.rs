@@ -16,7 +16,7 @@ use super::parts::{ago, cli, encoded, none, number, panel};
 use super::rollout::names;
 use crate::people::People;
 use crate::people::api::filters::SELECT;
-use crate::people::api::handler_parts::selection;
+use crate::people::api::handler_helpers::selection;
 use crate::people::api::params::Values;
 use crate::people::api::{act, body};
 use crate::problem::Problem;

@@ -19,7 +19,7 @@ use super::parts::{ago, band, cli, count, encoded, none, number, panel, second, 
 use super::side::deployments;
 use crate::login::current;
 use crate::people::People;
-use crate::people::api::handler_parts::ungoverned;
+use crate::people::api::handler_helpers::ungoverned;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::people::api::rollouts::read_then;
 use crate::people::api::{act, body};

@@ -30,7 +30,7 @@ use self::approvals::ApprovalsReader;
 use super::stream::{Event, EventSource, LAST_EVENT_ID, check_room, respond};
 use super::topics::{Document, Gap, Known, NOTIFICATIONS_MAX, PolledTopic, TOPICS_MAX, Topic};
 use crate::people::People;
-use crate::people::api::handler_parts::ungoverned;
+use crate::people::api::handler_helpers::ungoverned;
 use crate::people::api::params::Values;
 use crate::people::emco::notify::read;
 use crate::people::emco::watched::WatchedStatus;

@@ -32,6 +32,6 @@ pub struct LiveTarget {
     pub device: Arc<TargetDevice>,
     /// Its content.
     pub content: Content,
-    /// Whether the publisher would refuse a release to it now.
+    /// Whether the publisher's list says that it gets no release, or does not go back.
     pub is_refused: bool,
 }

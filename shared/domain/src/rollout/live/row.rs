@@ -135,7 +135,7 @@ impl Row {
         let at = self.released_at().filter(|_| !self.possession.is_answered());
         let content =
             Content { is_wanted: self.possession.is_in_documents(), generation: self.generation, at };
-        LiveTarget { device: self.device.clone(), content, is_refused: self.refusals.is_listed() }
+        LiveTarget { device: self.device.clone(), content, is_refused: self.refusals.is_by_list() }
     }
 
     pub(super) fn set_content(&mut self, content: Content, document: Generation) {

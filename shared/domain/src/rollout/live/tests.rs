@@ -312,7 +312,7 @@ fn a_large_rollback_names_refused_targets_last() {
     let back = RolloutDecision::new(RolloutVerb::Rollback, Timestamp::UNIX_EPOCH);
     record.decide(back, &live.policy().approvals).unwrap();
     live.set_record(Some(record));
-    (0..RELEASE_DEVICES_MAX).for_each(|at| live.set_refused(at, true));
+    (0..RELEASE_DEVICES_MAX).for_each(|at| live.set_refused_by_answer(at, true));
     answer(&mut live, 0..RELEASE_DEVICES_MAX + 5);
     let named = live.progress(&|_| None, 9).targets;
     let last = live.key(RELEASE_DEVICES_MAX + 4).unwrap();

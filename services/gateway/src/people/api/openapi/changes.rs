@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::change::{Change, ChangeMethod};
 use super::super::changes::CHANGES;
-use super::super::handler_parts::PREFIX;
+use super::super::handler_helpers::PREFIX;
 use super::{IDEMPOTENCY, OF_CHANGES, etag, header, operation, path_params, responses};
 use crate::openapi::refused;
 
